@@ -6,6 +6,17 @@ from tests.simulation.damage_run import KINDS as DAMAGED
 from tests.simulation.queries_run import KINDS as QUERIES
 from tests.simulation.queries_run import ROOMS
 
+ICEBERG = (
+    *(f"a version was put: snapshot, {kind}" for kind in ("append", "delete", "overwrite")),
+    *(f"catalog fault: {kind}" for kind in ("before", "after", "late")),
+    "the catalog said conflict for what it had taken",
+    "the catalog took a change that is no snapshot",
+    "a commit came late, and was taken",
+    "another snapshot came before a registrar awoke that was to put its own",
+    "snapshots were let go of",
+    "PyIceberg read rows",
+)
+"""Of level *tables*, where one seed in five has an Iceberg table."""
 MUST_HAPPEN: dict[str, tuple[str, ...]] = {
     "ledger": (
         "a condition held",
@@ -170,6 +181,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a run on S3",
         "a run on files",
         *(f"a version was put: {kind}" for kind in ("CREATE TABLE", "REPLACE TABLE", "WRITE", "DELETE", "MERGE")),
+        *ICEBERG,
         "a checkpoint of a table's log was put",
         "an object of a table's log was cleaned",
         "a commit landed in a number that was free again",
@@ -276,6 +288,7 @@ RARE: dict[str, frozenset[str]] = {
     "sinks": frozenset(),
     "tables": frozenset(
         {
+            *ICEBERG,
             "a commit landed in a number that was free again",
             "a version was unknown",
             "a commit of a table's log was cut",

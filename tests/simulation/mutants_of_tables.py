@@ -1,4 +1,4 @@
-"""Bugs in Delta tables over the files of topics (design Z1 to Z9), and in their typed values (design R8)."""
+"""Bugs in Delta tables over the files of topics (design Z1 to Z9), and in their typed values (design R8, R9)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 import ledgermq_broker.metadata.topic_changes as topic_changes
 from ledgermq.errors import Unavailable
+from ledgermq_ledger import keys
 from ledgermq_ledger.delta import latest, names, versions
 from ledgermq_ledger.delta.actions import Add, Txn
 from ledgermq_ledger.delta.checkpoint import encode_log_checkpoint
@@ -19,10 +20,12 @@ from ledgermq_ledger.delta.table import Table
 from ledgermq_ledger.delta.versions import Draft
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.gate import Gate
+from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.tables import registrar
 from ledgermq_ledger.tables.formats import delta as delta_log
 from ledgermq_ledger.tables.formats.contract import Committed
@@ -31,6 +34,8 @@ from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.topics import tables
 from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.tables import bundle_before
+from ledgermq_ledger.topics.topic import Topic
+from ledgermq_ledger.typed import shape
 from ledgermq_ledger.typed.children import Decoders
 from ledgermq_ledger.typed.chunk import Work
 from tests.simulation.mutants import mutant
@@ -222,6 +227,24 @@ def gate_that_no_version_says(patch: Patch) -> None:
     patch.setattr(Registrar, "_raise_gate", raise_gate)
 
 
+def deletes(seed: int) -> bool:
+    return tables_plan_of(seed).deletions > 0 and not is_keyed(seed)
+
+
+@mutant("tables", likely=deletes)
+def log_of_a_table_goes_with_its_topic(patch: Patch) -> None:
+    """The log of a removed topic's table is deleted: the next topic of the name begins at numbers that are free, which
+    a version of the former one can win.
+    """
+    real = removed.empty_table
+
+    async def empty_table(store: ObjectStore, cluster_id: str, topic: Topic, *more: Any) -> None:
+        await real(store, cluster_id, topic, *more)
+        await store.delete([info.key async for info in store.list(f"{keys.parquet_topic(topic.name)}_delta_log/")])
+
+    patch.setattr(removed, "empty_table", empty_table)
+
+
 @mutant("tables", likely=is_keyed)
 def keyed_version_is_shown_in_two_steps(patch: Patch) -> None:
     """The new files of a keyed version come by one version of the table, and the replaced ones go by the next."""
@@ -267,3 +290,9 @@ def a_dead_decoder_takes_its_neighbours_along(patch: Patch) -> None:
         parts.append(found)
 
     patch.setattr(Decoders, "_into", into)
+
+
+@mutant("tables", likely=is_typed)
+def a_column_is_as_narrow_as_its_schema(patch: Patch) -> None:
+    """A column of `int` is made as such: files that were made once the schema says `long` have another type."""
+    patch.setattr(shape, "_TYPES", {**shape._TYPES, "int": pa.int32()})

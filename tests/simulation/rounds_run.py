@@ -55,6 +55,8 @@ STRANGER = "parquet/_copied/half.parquet"
 
 
 class RoundsRun:
+    healing_s = HEALING_S
+
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         self.world = World(loop, seed, lines_kept)
         self.plan, self.rounds = plan_of(seed), rounds_plan_of(seed)
@@ -98,7 +100,7 @@ class RoundsRun:
         await self._heal(disturbances)
         if world.has_failed:
             return finish(world)
-        async with asyncio.timeout(HEALING_S):
+        async with asyncio.timeout(self.healing_s):
             await self._finish_all()
         await self._check_bucket()
         self._conclude()

@@ -201,9 +201,16 @@ class TableWatch:
                     removes.add(unquote(said["path"]))
                 case "add":
                     adds[unquote(said["path"])] = self._named(said)
-        where = f"version {number}"
         if actions[-1][0] != "commitInfo":
-            self._report("no commit info", where)
+            self._report("no commit info", f"version {number}")
+        self._take_version(shown, adds, removes, begins=begins)
+        self._cover(actions[-1][1].get("operation", ""), begins)
+
+    def _take_version(self, shown: Shown, adds: dict[str, Named], removes: set[str], *, begins: bool) -> None:
+        """Judge a version that follows the newest one. `shown`: it, with the files that it keeps at least; `removes`:
+        what it removes; `begins`: it is the first one of a generation.
+        """
+        before, where = self.newest, f"version {shown.number}"
         if unknown := removes - before.files.keys():
             self._report("removed what was not there", f"{where}: {sorted(unknown)[0]}")
         if not begins and (doubled := adds.keys() & before.files.keys()):
@@ -211,10 +218,9 @@ class TableWatch:
         self._judge_kinds(adds, removes, begins=begins, where=where)
         for path in removes - adds.keys():
             shown.files.pop(path, None)
-            self._gone_at[path] = number
+            self._gone_at[path] = shown.number
         shown.files |= adds
         self.versions.append(shown)
-        self._cover(actions[-1][1].get("operation", ""), begins)
         is_empty = not shown.files and bool(removes) and not begins
         self._judge(before, shown, begins or is_empty, where)
         self._check_removals(before, removes - adds.keys(), where, is_empty=is_empty)

@@ -1,4 +1,4 @@
-"""What a seed decides about a topic with a Delta table, beside what `plan` and `rounds_plan` decide."""
+"""What a seed decides about a topic with a Delta or Iceberg table, beside what `plan` and `rounds_plan` decide."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.simulation.plan import RunPlan, plan_of
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan, rounds_plan_of
 from tests.stores.faulty import Faults
 
+CATALOG, NAMESPACE = "lake", "simulated"
 SLOW = "r0"
 """The registrar that may sleep for long: its name sorts first among the registrars."""
 
@@ -21,6 +22,8 @@ class TablesPlan:
 
     is_keyed: bool
     """The topic keeps the latest record of each key, and the table is over its versions."""
+    is_iceberg: bool
+    """The table is Iceberg's, in a catalog; else Delta's, in the topic's folder."""
     is_typed: bool
     """The topic's values have schemas, and its files columns of them."""
     registrars: int
@@ -56,14 +59,19 @@ def is_keyed(seed: int) -> bool:
     return seed % 5 == 4
 
 
+def is_iceberg(seed: int) -> bool:
+    return seed % 10 in (3, 6)
+
+
 def is_typed(seed: int) -> bool:
-    return seed % 10 == 7
+    return seed % 10 == 7 or seed % 20 == 13
 
 
 def tables_plan_of(seed: int) -> TablesPlan:
     r = random.Random(f"tables {seed}")
-    return TablesPlan(
+    plan = TablesPlan(
         is_keyed=is_keyed(seed),
+        is_iceberg=is_iceberg(seed),
         is_typed=is_typed(seed),
         registrars=r.randint(2, 3),
         keep_ms=r.choice((5000, 20_000)),
@@ -80,6 +88,7 @@ def tables_plan_of(seed: int) -> TablesPlan:
         outage_s=300.0 if is_silent(seed) else 0.0,
         requests_max=7000 if is_silent(seed) else r.choice((4000, 4000, 7000)),
     )
+    return replace(plan, is_damaged=False, requests_max=2 * plan.requests_max) if is_iceberg(seed) else plan
 
 
 def lake_rounds_of(seed: int) -> RoundsPlan:

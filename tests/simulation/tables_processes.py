@@ -14,6 +14,7 @@ from ledgermq.errors import LedgerMQError, Unavailable
 from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq_broker.metadata.topic_changes import TopicLimits, altered, deleted, move_ended, moved, undeleted
 from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import RunBlocking, run_inline
 from ledgermq_ledger.garbage.topics.removed import remove as remove_topics
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.keys import PartitionId
@@ -37,7 +38,7 @@ from tests.judges.violation import Violation
 from tests.simulation.history import Outcome
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import PARTITIONS, Compactor, Owner, Worker, bundle_of, id_of, metadata_batch
-from tests.simulation.tables_plan import TablesPlan
+from tests.simulation.tables_plan import CATALOG, NAMESPACE, TablesPlan
 from tests.simulation.typed_lake import TYPED, registration, value_of
 from tests.worlds.ledgers import encode_values, ledger_of
 
@@ -45,6 +46,7 @@ LAKE = "lake"
 GRACE_MS = 3_600_000
 """Longer than a run: a deleted topic stays until it is brought back, or deleted for good."""
 DELTA = {"table.format": "delta", "table.delta.place": "topic"}
+ICEBERG = {"table.format": "iceberg", "table.catalog": CATALOG, "table.namespace": NAMESPACE}
 KEYED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
 LIMITS = TopicLimits(1, 10, 100)
 
@@ -145,6 +147,10 @@ class LakeController(Owner):
     requests: list[LetGo]
     """Those that wait, of all registrars."""
 
+    @property
+    def _format(self) -> dict[str, str]:
+        return ICEBERG if self.tables.is_iceberg else DELTA
+
     def pause_s(self) -> float:
         return self._plan.topic_every_s
 
@@ -204,7 +210,7 @@ class LakeController(Owner):
             "table.hold.max.bytes": str(self.tables.hold_max_bytes),
         }
         raw |= KEYED if self.tables.is_keyed else {"retention.ms": str(self._plan.retention_ms)}
-        raw |= DELTA if self._random.random() < 0.8 else {}
+        raw |= self._format if self._random.random() < 0.8 else {}
         raw |= TYPED if self.tables.is_typed else {}
         raw, settings = with_generation(raw, parse_stored_settings(raw), TopicSettings(), catalog.offset)
         topic = Topic(0, LAKE, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, settings)
@@ -236,13 +242,13 @@ class LakeController(Owner):
         if has and self._random.random() < 0.4:
             await self._alter({}, rebuild=True)
         elif has:
-            await self._alter({"table.format": "none", "table.delta.place": ""})
+            await self._alter({"table.format": "none"} | ({} if self.tables.is_iceberg else {"table.delta.place": ""}))
             if self._random.random() < 0.4:
                 unset = (await self._catalog()).topics_by_name[LAKE]
                 await empty_table(self._store, self._cluster, unset, self._sources)
                 self._world.coverage.saw("a table was dropped")
         else:
-            await self._alter(DELTA)
+            await self._alter(self._format)
             self._world.coverage.saw("a table was set again")
 
     async def _let_go(self, wanted: LetGo) -> None:
@@ -332,6 +338,8 @@ class SlowRegistrar(Worker):
     """A registrar of an earlier owner: it knows the topic as it was when it began, and takes turns with long pauses."""
 
     tables: TablesPlan
+    run_blocking: RunBlocking = staticmethod(run_inline)
+    """How it calls the catalog of an Iceberg table."""
     _topic: Topic | None = None
 
     def pause_s(self) -> float:
@@ -343,7 +351,8 @@ class SlowRegistrar(Worker):
             self._topic = found if found is not None and found.living and found.settings.table_generation else None
         if self._topic is None:
             return
-        registrar = Registrar(self._store, self._cluster, self._topic, self._sources, self.tables.log_checkpoint_every)
+        every, run = self.tables.log_checkpoint_every, self.run_blocking
+        registrar = Registrar(self._store, self._cluster, self._topic, self._sources, every, run)
         if self._random.random() < self.tables.gates:
             self._world.coverage.saw("a gate was raised", await registrar.raise_gates())
             return

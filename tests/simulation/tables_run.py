@@ -1,10 +1,10 @@
-"""Level *tables*: a topic with a Delta table on a store that refuses late puts as files do or as S3 does.
+"""Level *tables*: a topic with a Delta or an Iceberg table on a store that refuses late puts as files do or as S3 does.
 
 Compactions, retention, deletion on demand and garbage collection go on beside registrars, of which one sleeps before
 its puts until much has happened. The table is rebuilt, unset, set again, dropped and unset because it holds back too
 much; the topic moves between bundles, is deleted, brought back, deleted for good and created again. `TableWatch` reads
 the table's log as a foreign reader whenever it changes, `ParquetWatch` reads the folder as plain readers do, and at the
-end delta-rs reads the table.
+end delta-rs reads the table, or PyIceberg.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from ledgermq_ledger.typed.shape import VALUE_ERROR, VALUE_TYPED
 from tests.judges.violation import Violation
 from tests.simulation.checker import check
 from tests.simulation.history import FinalLog, LogStart, Partition
+from tests.simulation.iceberg_lake import Lake
+from tests.simulation.iceberg_watch import IcebergWatch
 from tests.simulation.keyed_table_watch import KeyedTableWatch
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.parquet_watch import judge_parquet
+from tests.simulation.result import Result
 from tests.simulation.rounds_plan import BUNDLES
 from tests.simulation.rounds_processes import PARTITIONS, Founder, Worker, metadata_batch
-from tests.simulation.rounds_run import RoundsRun
+from tests.simulation.rounds_run import HEALING_S, RoundsRun
 from tests.simulation.table_watch import Promises, TableWatch
 from tests.simulation.tables_plan import lake_disturbances_of, lake_rounds_of, tables_plan_of
 from tests.simulation.tables_processes import (
@@ -52,8 +55,11 @@ from tests.simulation.typed_lake import is_right, let_values_end_decoders
 from tests.simulation.watch import ledger_log
 
 FOLDER = keys.parquet_topic(LAKE)
+COLUMNS = ("partition", "offset", "value", "key")
 VERSIONS_READ_MAX = 6
 CUT_S_MAX = 60.0
+DATED_S = 190.0
+"""So long, at most, it takes until the newest snapshot has a date, and those before it are looked at by it."""
 
 
 class TablesRun(RoundsRun):
@@ -67,6 +73,7 @@ class TablesRun(RoundsRun):
         self._random = random.Random(f"end of tables {seed}")
         self._outages = random.Random(f"outages of tables {seed}")
         self._promises = Promises()
+        self._lake = Lake(self.world) if self.tables.is_iceberg else None
         self._watches: dict[str, TableWatch] = {}
         """By folder: a keyed topic has one of its own, and takes it along."""
         self.world.store.on_table = lambda key: self._watch_of(key.partition("_delta_log/")[0]).on_table(key)
@@ -76,10 +83,24 @@ class TablesRun(RoundsRun):
             self.world.store.on_keyed = self._on_keyed
             self.world.judged_elsewhere.add(LAKE)
 
+    async def run(self) -> Result:
+        if self._lake is None:
+            return await super().run()
+        self.healing_s = 2 * HEALING_S
+        watch = self._watch_of(FOLDER)
+        assert isinstance(watch, IcebergWatch)
+        self._lake.on_commit = watch.on_metadata
+        with self._lake.open():
+            return await super().run()
+
     def _watch_of(self, folder: str) -> TableWatch:
         if folder not in self._watches:
-            kind = KeyedTableWatch if self.tables.is_keyed else TableWatch
-            self._watches[folder] = kind(self.world, folder, self.tables.keep_ms, BUNDLES, self._promises)
+            kind = KeyedTableWatch if self.tables.is_keyed else IcebergWatch if self._lake else TableWatch
+            watch = kind(self.world, folder, self.tables.keep_ms, BUNDLES, self._promises)
+            if isinstance(watch, IcebergWatch):
+                assert self._lake is not None
+                watch.lake = self._lake
+            self._watches[folder] = watch
         return self._watches[folder]
 
     def _folder_of(self, topic_id: int) -> str:
@@ -106,6 +127,8 @@ class TablesRun(RoundsRun):
             worker.tables = self.tables
         if isinstance(worker, LakeProducer):
             worker.deadly = self._deadly
+        if isinstance(worker, SlowRegistrar) and self._lake is not None:
+            worker.run_blocking = self._lake.line(name)
         if isinstance(worker, (LakeController, Keeper)):
             worker.requests = self._requests
 
@@ -138,7 +161,7 @@ class TablesRun(RoundsRun):
         self.world.weather.silent = ""
         self._mend()
         for watch in self._watches.values():
-            self._read_with_delta_rs(watch, self._logs(), is_whole=False)
+            self._read_as_others(watch, self._logs(), is_whole=False)
 
     async def _give_no_answers(self) -> None:
         """A version that is put meanwhile lands or does not, and its registrar never learns which."""
@@ -183,6 +206,7 @@ class TablesRun(RoundsRun):
         store, sources = world.line("last"), world.sources("last rounds", clock="last")
         calm_since_s, engine = world.loop.time(), LocalEngine(sources, run_inline)
         waits_s = 2 * (self.tables.keep_ms + self.rounds.cluster.parquet_min_age_ms) / 1000 + 70
+        waits_s += DATED_S if self._lake else 0.0
         while not world.has_failed:
             try:
                 topic = await controller.settle()
@@ -227,7 +251,7 @@ class TablesRun(RoundsRun):
         if has_table:
             table.check_complete((topic.id, topic.settings.table_generation), PARTITIONS)
             world.coverage.saw("a table was whole at the end")
-        self._read_with_delta_rs(table, logs, is_whole=has_table and not self.tables.is_keyed)
+        self._read_as_others(table, logs, is_whole=has_table and not self.tables.is_keyed)
         world.coverage.saw("a run on S3" if self.rounds.is_s3 else "a run on files")
 
     def _logs(self) -> dict[Partition, FinalLog]:
@@ -246,13 +270,38 @@ class TablesRun(RoundsRun):
             for key, found in sorted(records.items())
         }
 
-    def _read_with_delta_rs(self, watch: TableWatch, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
+    def _read_as_others(self, watch: TableWatch, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
         """Some versions that can be read, and the rows of the newest if its files are there. `is_whole`: all that the
         log has is in it.
         """
-        world, versions = self.world, watch.versions
-        if not versions or world.has_failed or watch.is_over:
+        if not watch.versions or self.world.has_failed or watch.is_over:
             return
+        newest = watch.versions[-1]
+        rows = self._rows_by_pyiceberg if isinstance(watch, IcebergWatch) else self._rows_by_delta_rs
+        found = rows(watch)  # type: ignore[arg-type]
+        if found is not None:
+            self._judge_rows(found, newest.generation[0], logs, is_whole=is_whole)
+
+    def _rows_by_pyiceberg(self, watch: IcebergWatch) -> pa.Table | None:
+        """Return the newest version's rows, after a look at some others; None: its files need not be there."""
+        world, newest, table = self.world, watch.versions[-1], watch.lake.table()
+        kept = [number for number, id_ in enumerate(watch.ids) if table.snapshot_by_id(id_) is not None]
+        for number in {*self._random.sample(kept, min(VERSIONS_READ_MAX, len(kept))), newest.number}:
+            tasks = table.scan(snapshot_id=watch.ids[number]).plan_files()
+            found = {task.file.file_path.removeprefix(watch.lake.root + watch.folder) for task in tasks}
+            if found != set(watch.versions[number].files):
+                text = f"version {number}: {sorted(found)}, its manifests say {sorted(watch.versions[number].files)}"
+                world.violations.append(Violation("PyIceberg reads otherwise", text))
+            world.coverage.saw("PyIceberg read a version")
+        if not watch.is_promised(newest):
+            return None
+        there = {field.name for field in table.schema().fields}
+        columns = tuple(name for name in (*COLUMNS, VALUE_TYPED, VALUE_ERROR) if name in there)
+        return table.scan(selected_fields=columns).to_arrow()
+
+    def _rows_by_delta_rs(self, watch: TableWatch) -> pa.Table | None:
+        """Return the newest version's rows, after a look at some others; None: its files need not be there."""
+        world, versions = self.world, watch.versions
         log = f"{watch.folder}_delta_log/"
         names = [key.removeprefix(log) for key in world.store.keys_now(log)]
         commits = sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
@@ -273,20 +322,19 @@ class TablesRun(RoundsRun):
                     text = f"version {number}: {sorted(found)}, the log says {sorted(versions[number].files)}"
                     world.violations.append(Violation("delta-rs reads otherwise", text))
             world.coverage.saw("delta-rs read a version", len(chosen))
-            if watch.is_promised(versions[-1]):
-                self._judge_rows(DeltaTable(root), versions[-1].generation[0], logs, is_whole=is_whole)
+            if not watch.is_promised(versions[-1]):
+                return None
+            newest_table = DeltaTable(root)
+            there = {field.name for field in newest_table.schema().fields}
+            columns = [*COLUMNS, *(name for name in (VALUE_TYPED, VALUE_ERROR) if name in there)]
+            return newest_table.to_pyarrow_table(columns=columns)
 
-    def _judge_rows(self, table: DeltaTable, topic_id: int, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
-        columns = ["partition", "offset", "value", "key"]
-        there = {field.name for field in table.schema().fields}
-        rows = table.to_pyarrow_table(
-            columns=[*columns, *(name for name in (VALUE_TYPED, VALUE_ERROR) if name in there)]
-        )
+    def _judge_rows(self, rows: pa.Table, topic_id: int, logs: dict[Partition, FinalLog], *, is_whole: bool) -> None:
         if self.tables.is_typed:
             self._judge_typed(rows)
         found: defaultdict[int, dict[int, str]] = defaultdict(dict)
         seen = set[tuple[int, bytes]]()
-        for partition, offset, value, key in zip(*(rows[name].to_pylist() for name in columns), strict=True):
+        for partition, offset, value, key in zip(*(rows[name].to_pylist() for name in COLUMNS), strict=True):
             if self.tables.is_keyed and (partition, key) in seen:
                 self._differs(f"partition {partition}: key {key!r} is there twice")
             seen.add((partition, key))
@@ -301,7 +349,7 @@ class TablesRun(RoundsRun):
             missing = [o for o in log.records if o >= log.log_start and o not in here] if is_whole else []
             if missing:
                 self._differs(f"partition {partition}: {missing[0]} is missing of {len(missing)}")
-            self.world.coverage.saw("delta-rs read rows", len(here))
+            self.world.coverage.saw("PyIceberg read rows" if self._lake else "delta-rs read rows", len(here))
 
     def _judge_typed(self, rows: pa.Table) -> None:
         """Rows of a file, or of the table. They have no struct before the subject has a schema."""
@@ -315,4 +363,5 @@ class TablesRun(RoundsRun):
                 self.world.violations.append(Violation("a value is typed otherwise", text))
 
     def _differs(self, text: str) -> None:
-        self.world.violations.append(Violation("delta-rs reads otherwise", text))
+        who = "PyIceberg" if self._lake else "delta-rs"
+        self.world.violations.append(Violation(f"{who} reads otherwise", text))

@@ -179,6 +179,7 @@ def test_a_seed_that_once_failed(level: str, seed: int) -> None:
         ("rounds", 5),
         ("sinks", 2),
         ("tables", 2),
+        ("tables", 3),
         ("cluster", 3),
         ("groups", 1),
         ("timers", 3),
