@@ -17,7 +17,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "infra" / "compose"
-BROKER_EXTRAS = ("broker", "s3", "hdfs", "gateway")
+BROKER_EXTRAS = ("broker", "s3", "azure", "gcs", "hdfs", "gateway", "otlp")
 BLOCK = re.compile(r"^(\S+)==.*\n(?:[ \t].*\n)*", re.MULTILINE)
 VIA = re.compile(r" *# via (.*)\n")
 
@@ -29,7 +29,8 @@ def locks() -> dict[Path, str]:
     blocks = {
         canonicalize_name(found[1]): found[0] for found in BLOCK.finditer((ROOT / "requirements.lock").read_text())
     }
-    broker = _closure(blocks, [*project["dependencies"], *(line for extra in BROKER_EXTRAS for line in extras[extra])])
+    wanted = [line for extra in BROKER_EXTRAS for line in extras[extra] if not line.startswith("ledgermq[")]
+    broker = _closure(blocks, [*project["dependencies"], *wanted])
     spark = _closure(blocks, extras["spark"]) - broker
     return {FOLDER / "broker.lock": _cut(blocks, broker), FOLDER / "spark.lock": _cut(blocks, spark)}
 

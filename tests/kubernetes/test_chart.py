@@ -58,6 +58,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "settings": {"streams_max": 1000, "cors_origins": "https://shop.example.org"},
         },
     },
+    "delegate": {
+        "gateway": {"enabled": True, "delegate": {"secret": "gateway-token", "key": "t", "principal": "user:gw"}},
+        "tracing": {"endpoint": "http://collector:4317"},
+    },
     "settings": {
         "broker": {
             "settings": {"flush_bytes": 1048576, "direct_reads": True, "rack": "a"},
@@ -136,7 +140,7 @@ def test_every_variable_is_a_setting(variant: dict[str, Any], tmp_path: Path) ->
     known |= {f"{VARIABLE}{each.name.upper()}" for each in fields(GatewaySettings)}
     for pod in pods_of(rendered(tmp_path, variant)):
         names = {each["name"] for container in pod["containers"] for each in container["env"]}
-        assert names - known <= {"POD_IP", "POD_NAME"}
+        assert names - known <= {"POD_IP", "POD_NAME", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
 
 def test_settings_are_written_as_brokers_read_them(tmp_path: Path) -> None:
@@ -163,6 +167,30 @@ def test_a_gateway_knows_where_brokers_are_and_what_it_shows(tmp_path: Path) -> 
     mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
     assert found["LEDGERMQ_GATEWAY_HTTP_KEY_FILE"] == f"{mounts['http-tls']}/tls.key"
     assert found["LEDGERMQ_TLS_CA_FILE"] == f"{mounts['tls']}/ca.crt"
+
+
+def test_a_gateway_passes_on_addresses_and_both_send_spans(tmp_path: Path) -> None:
+    found = {
+        pod["containers"][0]["name"]: {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        for pod in pods_of(documents := rendered(tmp_path, VARIANTS["delegate"]))
+    }
+    assert found["broker"]["LEDGERMQ_DELEGATES"] == "user:gw"
+    assert BrokerSettings.model_validate({"root": BUCKET, "delegates": "user:gw"}).delegates == "user:gw"
+    [pod] = [pod for pod in pods_of(documents) if pod["containers"][0]["name"] == "gateway"]
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert found["gateway"]["LEDGERMQ_GATEWAY_DELEGATE_TOKEN_FILE"] == f"{mounts['delegate']}/t"
+    [volume] = [each for each in pod["volumes"] if each["name"] == "delegate"]
+    assert volume["secret"]["secretName"] == "gateway-token"
+    assert found["broker"]["LEDGERMQ_TRACING"] == "true"
+    assert found["gateway"]["LEDGERMQ_GATEWAY_TRACING"] == "on"
+    for name in ("broker", "gateway"):
+        assert found[name]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4317"
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in found["compactor"]
+
+
+@pytest.mark.parametrize("root", [BUCKET, "az://container/prefix?account=a", "gs://bucket/prefix", "hdfs://name/prefix"])
+def test_every_store_that_outlives_pods_can_be_a_root(root: str, tmp_path: Path) -> None:
+    assert rendered(tmp_path, {"root": root})
 
 
 def test_a_gateway_has_time_to_end_its_streams(tmp_path: Path) -> None:
@@ -214,6 +242,8 @@ def test_the_alerts_are_those_of_prometheus(tmp_path: Path) -> None:
         ({"topics": [{"name": "a b"}]}, "topics"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"gateway": {"hosts": ["https://a/b"]}}, "hosts"),
+        ({"gateway": {"delegate": {"principal": "gateway"}}}, "principal"),
+        ({"tracing": {"endpoint": "collector:4317"}}, "endpoint"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], says: str, tmp_path: Path) -> None:

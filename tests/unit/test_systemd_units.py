@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from ledgermq_broker.settings.brokers import BrokerSettings
+from ledgermq_gateway.commands import VARIABLE
+from ledgermq_gateway.settings import GatewaySettings
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
@@ -26,14 +29,26 @@ def hardening(unit: Path) -> str:
 
 
 def test_there_is_one_for_each_process() -> None:
-    assert [unit.name for unit in UNITS] == ["ledgermq-broker.service", "ledgermq-compactor.service"]
-    assert [values(unit, "ExecStart")[0].split()[1:] for unit in UNITS] == [["broker"], ["compactor"]]
+    names = ["broker", "compactor", "gateway"]
+    assert [unit.name for unit in UNITS] == [f"ledgermq-{name}.service" for name in names]
+    assert [values(unit, "ExecStart")[0].split()[1:] for unit in UNITS] == [[name] for name in names]
     assert len({hardening(unit) for unit in UNITS}) == 1
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_process_has_time_to_hand_over(unit: Path) -> None:
     assert int(values(unit, "TimeoutStopSec")[0]) >= BrokerSettings.model_fields["shutdown_ms"].default / 1000 + 3
+
+
+def test_a_gateway_has_time_to_end_its_streams_and_its_variables_are_settings() -> None:
+    unit, settings = FOLDER / "ledgermq-gateway.service", GatewaySettings()
+    stop_ms = settings.drain_ms + settings.streams_end_ms + settings.shutdown_ms
+    assert int(values(unit, "TimeoutStopSec")[0]) > stop_ms / 1000
+    given = dict(pair.split("=") for pair in values(unit, "Environment")[0].split())
+    known = {f"{VARIABLE}{each.name.upper()}" for each in fields(GatewaySettings)}
+    assert given.keys() <= known
+    loaded = {line.partition(":")[0] for line in values(unit, "LoadCredential")}
+    assert {file.removeprefix("%d/") for file in given.values()} == loaded
 
 
 @pytest.mark.skipif(SYSTEMD is None, reason="systemd is not installed")
