@@ -50,7 +50,7 @@ from ledgermq.errors import LedgerMQError
 from ledgermq.protocol.api import Connector
 from ledgermq.protocol.naming.tokens import bearer
 from ledgermq.sources import Sources
-from ledgermq.telemetry.switch import make_tracing
+from ledgermq.telemetry.switch import make_metrics, make_tracing
 
 if TYPE_CHECKING:
     from ledgermq.telemetry.tracing import Tracing as Spans
@@ -85,7 +85,8 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         requests = Requests(lambda: context, lambda: admin, self.producer)
         if spans is None:
             spans = make_tracing(bool(self.settings.tracing), self.settings.tracing_parent, sources.now_us)
-        context = ClientContext(connections, routing, offsets, sources, BrokerClock(sources), requests, spans)
+        metrics = make_metrics(bool(self.settings.metrics))
+        context = ClientContext(connections, routing, offsets, sources, BrokerClock(sources), requests, spans, metrics)
         admin = Admin(context)
         Handling.__init__(self, context, admin, requests)
         ClusterAdmin.__init__(self, admin, Brokers(context))

@@ -18,7 +18,7 @@ from ledgermq.client.settings.tls import Tls, chosen_tls
 from ledgermq.client.settings.values import ClientSettings, settings_from
 from ledgermq.errors import InvalidConfig
 from ledgermq.sources import Sources
-from ledgermq.telemetry.switch import chosen_tracing
+from ledgermq.telemetry.switch import chosen_switch
 
 DECODING_THREADS = 2
 """Threads of one client, shared by all its consumers; started when the first batch is decoded
@@ -39,7 +39,9 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[C
     refuse_after_fork()
     refuse_green_threads()
     parsed = settings_from(ClientSettings, settings)
-    parsed = replace(parsed, tracing=chosen_tracing(parsed.tracing))
+    parsed = replace(
+        parsed, tracing=chosen_switch("tracing", parsed.tracing), metrics=chosen_switch("metrics", parsed.metrics)
+    )
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")  # none starts before it is needed
     if is_root_url(target):
         if parsed.tls is True or isinstance(parsed.tls, Tls):

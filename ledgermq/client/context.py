@@ -18,6 +18,7 @@ from ledgermq.client.offsets import Offsets
 from ledgermq.sources import Sources
 
 if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
     from ledgermq.telemetry.tracing import Tracing
 
 
@@ -43,7 +44,7 @@ class ClientContext:
     """`connections`: to brokers, and calls that any broker may answer. `routing`: topics,
     partitions and their owners. `offsets`: look-ups of offsets at those owners. `sources`: wall
     clock, randomness, ids. `clock`: the brokers' time. `replier`: of the client's messages. `tracing`: None while the
-    client does not trace.
+    client does not trace. `metrics`: None while it does not measure.
     """
 
     connections: Connections
@@ -53,3 +54,4 @@ class ClientContext:
     clock: BrokerClock
     replier: Replier
     tracing: Tracing | None = None
+    metrics: ClientMetrics | None = None

@@ -42,6 +42,7 @@ class ClientOptions(TypedDict, total=False):
     client_id: str
     tracing: bool | None
     tracing_parent: Literal["local", "message"]
+    metrics: bool | None
     on_trouble: Callable[[LedgerMQError | None], None] | None
 
 

@@ -1,7 +1,8 @@
-"""Decide whether a client traces, and make its `Tracing`. OpenTelemetry is imported only if it does.
+"""Decide whether a client traces, and whether it measures, and make its `Tracing` and `ClientMetrics`. OpenTelemetry
+is imported only if it does.
 
-The setting `tracing` decides; without it the variable LEDGERMQ_TRACING, then `tracing` in the TOML file that
-LEDGERMQ_CONFIG names.
+The settings `tracing` and `metrics` decide; without one the variable LEDGERMQ_TRACING or LEDGERMQ_METRICS, then its
+name in the TOML file that LEDGERMQ_CONFIG names.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.process.missing_modules import what_to_do
 
 if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
     from ledgermq.telemetry.tracing import ParentOfCalls, Tracing
 
 INSTALL = 'install OpenTelemetry: pip install "ledgermq[otel]"'
 
 
-def chosen_tracing(given: bool | None, environment: Mapping[str, str] | None = None) -> bool:
-    """Return whether to trace. `given`: the setting. Raises InvalidConfig."""
+def chosen_switch(name: str, given: bool | None, environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether "tracing" or "metrics" is on. `given`: the setting. Raises InvalidConfig."""
     if given is not None:
         return given
     variables = os.environ if environment is None else environment
-    value = variables.get(f"{PREFIX}TRACING") or from_settings_file(variables).get("tracing", False)
-    return switch_of("tracing", value)
+    value = variables.get(PREFIX + name.upper()) or from_settings_file(variables).get(name, False)
+    return switch_of(name, value)
 
 
 def make_tracing(is_on: bool, parent: ParentOfCalls, now_us: Callable[[], int]) -> Tracing | None:
@@ -40,3 +42,14 @@ def make_tracing(is_on: bool, parent: ParentOfCalls, now_us: Callable[[], int]) 
     except (ImportError, AttributeError) as error:
         raise InvalidConfig(f"tracing: {what_to_do(error, INSTALL)}") from error
     return Tracing(now_us, parent)
+
+
+def make_metrics(is_on: bool) -> ClientMetrics | None:
+    """Return the metrics of a client; None: they are off. Raises InvalidConfig if OpenTelemetry is not installed."""
+    if not is_on:
+        return None
+    try:
+        from ledgermq.telemetry.client_metrics import shared_metrics
+    except (ImportError, AttributeError) as error:
+        raise InvalidConfig(f"metrics: {what_to_do(error, INSTALL)}") from error
+    return shared_metrics()

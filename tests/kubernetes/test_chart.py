@@ -188,7 +188,9 @@ def test_a_gateway_passes_on_addresses_and_both_send_spans(tmp_path: Path) -> No
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in found["compactor"]
 
 
-@pytest.mark.parametrize("root", [BUCKET, "az://container/prefix?account=a", "gs://bucket/prefix", "hdfs://name/prefix"])
+@pytest.mark.parametrize(
+    "root", [BUCKET, "az://container/prefix?account=a", "gs://bucket/prefix", "hdfs://name/prefix"]
+)
 def test_every_store_that_outlives_pods_can_be_a_root(root: str, tmp_path: Path) -> None:
     assert rendered(tmp_path, {"root": root})
 

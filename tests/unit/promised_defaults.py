@@ -144,6 +144,7 @@ CLIENT: dict[str, Any] = {
     "client_id": NOT_SET,
     "on_trouble": NOT_SET,
     "tracing": NOT_SET,
+    "metrics": NOT_SET,
     "tracing_parent": "local",
 }
 

@@ -143,6 +143,7 @@ CLIENT = {
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
     "tracing": "tracing/test_bounds.py::test_the_variable_switches_tracing_on",
     "tracing_parent": "tracing/test_traces.py::test_tracing_parent_local_makes_the_call_part_of_what_the_program_is_in",
+    "metrics": "tracing/test_client_metrics.py::test_what_is_sent_and_read_is_counted_by_topic_and_group",
     "on_trouble": "unit/client/test_settings.py::test_trouble_is_told_while_a_call_waits",
 }
 PRODUCER = {

@@ -267,6 +267,7 @@ SDK_VALUES: dict[str, Any] = {
     "token_file": "/t",
     "on_trouble": _nothing,
     "tracing": True,
+    "metrics": True,
     "tracing_parent": "message",
     "acks": "received",
     "idempotent": False,

@@ -64,7 +64,7 @@ class Reader(Generic[M]):
     OffsetOutOfRange. `messages_of` makes the program's messages from rows; `reports` are called with
     the messages that the program receives or a filter has left out, `expired` with those that have expired.
     `on_route` is called with each topic whose route was looked up. `unfiltered`: a topic of which all messages
-    pass, because they have passed the filter before.
+    pass, because they have passed the filter before. `group`: its name in metrics.
     """
 
     def __init__(
@@ -79,7 +79,9 @@ class Reader(Generic[M]):
         reports: Reports = Reports(),  # noqa: B008  immutable
         unfiltered: str = "",
         on_route: Callable[[str], None] = lambda topic: None,
+        group: str = "",
     ) -> None:
+        self._metrics, self._group = context.metrics, group
         self._connections = context.connections
         self._settings = settings
         self._check = check
@@ -371,22 +373,15 @@ class Reader(Generic[M]):
             if passes.true_count < rows.num_rows:
                 rows = rows.filter(passes)
                 offsets = pc.add(pc.indices_nonzero(passes), offset).to_pylist()
+        if self._metrics is not None:
+            self._metrics.consumed(reading.partition.topic, self._group, rows.num_rows)
         expires_us = None
         if not self._settings.deliver_expired:
             expires_us = expiries_of(rows, self._ttl_of(reading.partition.topic))
         if expires_us is None:
             return DecodedRun(reading, rows, offsets, end, self._messages_of, self._reports)
-        return ExpiringRun(
-            reading,
-            rows,
-            offsets,
-            end,
-            self._messages_of,
-            self._reports,
-            expires_us,
-            self._now_us,
-            self._on_expired,
-        )
+        given = (reading, rows, offsets, end, self._messages_of, self._reports)
+        return ExpiringRun(*given, expires_us, self._now_us, self._on_expired)
 
     # -- end
 

@@ -15,7 +15,7 @@ from ledgermq.client.groups.assignment import Topics
 from ledgermq.client.groups.group_consumer import GroupConsumer
 from ledgermq.client.groups.handlers.calls import HandlerCalls
 from ledgermq.client.groups.handlers.handler import BatchFunction, Handler, HandlerFunction, handler_settings
-from ledgermq.client.groups.handlers.middleware import tracing_around
+from ledgermq.client.groups.handlers.middleware import metering_around, tracing_around
 from ledgermq.client.groups.handlers.recovering.local_store import LocalStore
 from ledgermq.client.groups.handlers.recovering.recovery import Recovery
 from ledgermq.client.groups.handlers.retry import MetaQ
@@ -152,7 +152,11 @@ class Handling(MakingConsumers):
             raise first_of(failures) from failures
 
     def _runner_of(self, handler: Handler | QueueHandler) -> HandlerRunner | TransactionalRunner | QueueRunner:
-        around_all = tracing_around(self._context.tracing, handler.settings.group)
+        group = handler.settings.group
+        around_all = [
+            *metering_around(self._context.metrics, group),
+            *tracing_around(self._context.tracing, group),
+        ]
         if isinstance(handler, QueueHandler):
             own = dict(handler.settings.queue)
             start = own.pop("start", "earliest")

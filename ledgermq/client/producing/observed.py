@@ -4,8 +4,10 @@ metrics. Nothing of it is there in a client that has neither.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.messages.broker_clock import BrokerClock
@@ -18,6 +20,9 @@ from ledgermq.client.producing.runs import DuplicateOf
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import Connection
 from ledgermq.protocol.frames import Frame
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
 
 
 class BatchObserver(Protocol):
@@ -84,3 +89,31 @@ class Observed(Publishing):
 
     def stored(self, batch: Batch, result: Any) -> int | None:
         return self._inner.stored(batch, result)
+
+
+class BatchMeters:
+    """Counts the batches of one producer that are sent. See `BatchObserver`."""
+
+    def __init__(self, metrics: ClientMetrics) -> None:
+        self._metrics = metrics
+        self._attempts: dict[Batch, int] = {}
+        """Of batches that are not settled."""
+
+    def prepared(self, batch: Batch) -> None:
+        if batch not in self._attempts:
+            self._attempts[batch] = 0
+            batch.outcome.call_when_settled(partial(self._end, batch))
+
+    def attempted(self, batch: Batch, header: pb.ProduceBatch) -> None:
+        made = self._attempts.get(batch)
+        if made is None:
+            return
+        self._attempts[batch] = made + 1
+        if made:
+            self._metrics.retried(batch.at.topic)
+
+    def _end(self, batch: Batch) -> None:
+        del self._attempts[batch]
+        if batch.outcome.error is None:
+            seconds = asyncio.get_running_loop().time() - batch.born_s
+            self._metrics.sent(batch.at.topic, batch.record_count, seconds)

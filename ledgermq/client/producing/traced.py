@@ -21,7 +21,7 @@ from ledgermq.client.messages.record import Record
 from ledgermq.client.producing.buffering.queuing import Queuing
 from ledgermq.client.producing.buffering.send_buffer import OnFailure
 from ledgermq.client.producing.delivery import Deliveries, Delivery
-from ledgermq.client.producing.observed import Observed
+from ledgermq.client.producing.observed import BatchMeters, BatchObserver, Observed
 from ledgermq.client.producing.partition.batch import Batch
 from ledgermq.client.producing.producer import Producer
 from ledgermq.client.producing.publishing import Producing, Publishing
@@ -40,11 +40,21 @@ def make_producer(
     publishing: Publishing | None = None,
     on_failure: OnFailure = lambda error: error,
 ) -> Producer[Any]:
-    """Return a producer, as `Producer` has it; one whose records and batches are traced, if the client traces."""
-    if context.tracing is None:
-        return Producer(context, settings, publishing, on_failure)
-    observed = Observed(publishing or Producing(settings), [BatchSpans(context.tracing)])
-    return TracedProducer(context, settings, observed, on_failure)
+    """Return a producer, as `Producer` has it: one whose records and batches are traced, if the client traces, and
+    whose batches are counted, if it measures.
+    """
+    observers: list[BatchObserver] = []
+    if context.tracing is not None:
+        observers.append(BatchSpans(context.tracing))
+    if context.metrics is not None:
+        observers.append(BatchMeters(context.metrics))
+    if observers:
+        publishing = Observed(publishing or Producing(settings), observers)
+    kind = Producer[Any] if context.tracing is None else TracedProducer[Any]
+    made = kind(context, settings, publishing, on_failure)
+    if context.metrics is not None:
+        context.metrics.holds(made)
+    return made
 
 
 def carrying(context: ClientContext, headers: Any) -> Any:

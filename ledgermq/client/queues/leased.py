@@ -5,8 +5,8 @@ of priority, and the lanes share the program's time by the weights of `Turns`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -17,9 +17,16 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.levels import Turns
 
+if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
+
 
 class LeasedAhead:
-    def __init__(self) -> None:
+    """`metrics`: count what comes to the members of this group."""
+
+    def __init__(self, group: str, metrics: ClientMetrics | None) -> None:
+        self._group = group
+        self._metrics = metrics
         self._lanes: dict[int, deque[QueueMessage]] = {}
         self._turns = Turns()
 
@@ -35,7 +42,10 @@ class LeasedAhead:
         """Return whether messages of several levels have come."""
         return len(self._lanes) > 1
 
-    def add(self, level: int, messages: Iterable[QueueMessage]) -> None:
+    def add(self, level: int, messages: Sequence[QueueMessage]) -> None:
+        """Add messages of one topic."""
+        if self._metrics is not None and messages:
+            self._metrics.consumed(messages[0].topic, self._group, len(messages))
         self._lanes.setdefault(level, deque()).extend(messages)
 
     def full(self) -> set[int]:

@@ -80,7 +80,7 @@ class Queue(Generic[V]):
         self._expiry = Expiry(context.routing.ttl_of, context.sources.now_us)
         self._polls = Polls(context, topics, self._request_of, self._take_in, retry_of(group, topics))
         self._wanted = 0
-        self._buffer = LeasedAhead()
+        self._buffer = LeasedAhead(group, context.metrics)
         self._held: dict[tuple[TopicPartition, int], Lease] = {}
         """Messages that the program has, and has not finished."""
         self._words = Words(context, group, self.member_id)

@@ -105,6 +105,10 @@ class ClientSettings:
     """Parent of the span of a handler's call. local: what the program is in; the span is linked to the message's
     trace. message: the span is part of the trace of its message, if it has one message only.
     """
+    metrics: bool | None = checked(None, _check_switch)
+    """True: the client counts what it sends and reads for OpenTelemetry (docs/tracing.md); needs the extra "otel". Not
+    set: as LEDGERMQ_METRICS says, or `metrics` in the TOML file that LEDGERMQ_CONFIG names; off without either.
+    """
     on_trouble: Callable[[LedgerMQError | None], None] | None = function("an error or None")
     """Called with the error of each failed attempt that is retried, and with None when a broker
     answers again.

@@ -9,7 +9,7 @@ from ledgermq.client.queues.leased import LeasedAhead
 
 
 def filled(**levels: int) -> Any:
-    ahead: Any = LeasedAhead()
+    ahead: Any = LeasedAhead("", None)
     for name, count in levels.items():
         level = int(name.removeprefix("l"))
         ahead.add(level, [(level, number) for number in range(count)])

@@ -9,6 +9,7 @@ async def timed(message, call_next):
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from ledgermq.client.messages.record import Outgoing
 from ledgermq.telemetry.trace_context import Pairs, with_context
 
 if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
     from ledgermq.telemetry.tracing import Tracing
 
 CallNext = Callable[[Any], Awaitable[Any]]
@@ -52,6 +54,19 @@ def tracing_around(tracing: Tracing | None, group: str) -> Sequence[Middleware]:
             return returned if carried is None else _carrying(returned, carried)
 
     return (traced,)
+
+
+def metering_around(metrics: ClientMetrics | None, group: str) -> Sequence[Middleware]:
+    """Return what measures all calls of a handler of this group."""
+    if metrics is None:
+        return ()
+
+    async def measured(given: Any, call_next: CallNext) -> Any:
+        topic = (given[0] if isinstance(given, list) else given).topic
+        with metrics.processing(topic, group, asyncio.get_running_loop().time):
+            return await call_next(given)
+
+    return (measured,)
 
 
 def _carrying(returned: Any, carried: Pairs) -> Any:

@@ -76,23 +76,15 @@ class Member:
             expired=self.handing_out.skipped_expired,
             reports=Reports(self.handing_out.taken, self.handing_out.skipped),
             unfiltered=retry_topic(subscription.group) if moving is not None else "",
+            group=subscription.group,
         )
         self._moving = moving
         store, timeout_s = self._store(), settings.request_timeout_s
         self._committer = Committer(moving or store, subscription.group, timeout_s)
         self.loading = Loading(context, store, subscription.group, subscription.rule, timeout_s)
         refusals = refusals or Refusals(settings.failed_held_max, settings.failed_held_bytes_max)
-        self.holdings = Holdings(
-            settings,
-            held,
-            self.reader,
-            self.loading,
-            self._committer,
-            self._tasks,
-            letting_go,
-            refusals,
-            context.replier,
-        )
+        parts = self.reader, self.loading, self._committer, self._tasks
+        self.holdings = Holdings(settings, held, *parts, letting_go, refusals, context.replier)
         self.reader.interrupted = lambda: not self.holdings.draining and self.handing_out.is_due()
         self.commits = Commits(self._committer, held, self.holdings.progressed, settings.commit)
         self.transactions = self._staged_offsets()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ledgermq.buffers import MIB
 from ledgermq.client.messages.descriptions import TopicPartition
@@ -18,6 +18,9 @@ from ledgermq.client.producing.delivery import Failed, Outcome, SendResult
 from ledgermq.client.producing.partition.ordered_batches import Failure
 from ledgermq.client.settings.producers import ProducerSettings
 from ledgermq.errors import DeadlineExceeded, LedgerMQError, ResourceExhausted
+
+if TYPE_CHECKING:
+    from ledgermq.telemetry.client_metrics import ClientMetrics
 
 OnFailure = Callable[[LedgerMQError], LedgerMQError]
 """Called with the error of each batch or record that failed after it was queued; returns the error
@@ -50,8 +53,10 @@ class SendBuffer:
         settings: ProducerSettings,
         on_failure: OnFailure = lambda error: error,
         on_full: Callable[[], None] | None = None,
+        metrics: ClientMetrics | None = None,
     ) -> None:
-        """`on_full`: called when the buffer is found to be full."""
+        """`on_full`: called when the buffer is found to be full. `metrics`: count failed records."""
+        self._metrics = metrics
         self._on_failure = on_failure
         self._on_full = on_full
         self.held_bytes = 0
@@ -143,6 +148,8 @@ class SendBuffer:
 
     def _keep(self, failure: _Failure) -> None:
         """Keep a failure for `raise_unseen`, or for `take_failed`."""
+        if self._metrics is not None and failure.outcome.error is not None:
+            self._metrics.failed(failure.at.topic, failure.records, failure.outcome.error)
         if len(self._failed) >= UNSEEN_FAILURES_MAX and not self._keeps_all:
             self._failed = self._unseen()[1 - UNSEEN_FAILURES_MAX :]
         self._failed.append(failure)

@@ -66,7 +66,7 @@ class Lifetime:
         self._wake = asyncio.Event()
         """Set when the dispatcher may have work."""
         on_full = self._wake.set if settings.spill is not None else None
-        self._buffer = buffer or SendBuffer(settings, on_failure, on_full)
+        self._buffer = buffer or SendBuffer(settings, on_failure, on_full, context.metrics)
         self._calls = Calls(self._buffer)
         self._topics = ProducerTopics(context, settings, self._buffer, self._wake, publishing)
         self._spilling: Spilling | None = None
