@@ -109,26 +109,31 @@ class CommittedAsker:
         told = next((told for told in reversed(self.told) if told.group == group), None)
         return {number: offset for (_, number), offset in told.offsets.items()} if told is not None else {}
 
-    async def ask_until_the_end(self, group: str, ends: dict[Partition, int], seconds_max: float) -> list[Violation]:
-        """In good health, with nothing more to come: until the group is done with everything."""
-        told = None
-        try:
-            async with asyncio.timeout(seconds_max):
-                while told is None or told.offsets != ends:
-                    await asyncio.sleep(0.5)
-                    told = await self._work.insist("committed offsets", lambda: self.ask(group))
-        except TimeoutError:
-            offsets = told.offsets if told is not None else "an unknown offset"
-            return [
-                Violation(
-                    "stuck", f"group {group} has committed {offsets} of {ends} after {seconds_max:.0f} s of health"
-                )
-            ]
-        return []
+    async def ask_until_the_end(self, group: str, ends: dict[Partition, int], still_s_max: float) -> list[Violation]:
+        """In good health, with nothing more to come: until the group is done with everything. It is stuck once its
+        offsets have stood still for so long; how fast it is depends on the machine.
+        """
+        loop, told = asyncio.get_running_loop(), None
+        moved_s = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(still_s_max):
+                    asked = await self._work.insist("committed offsets", lambda: self.ask(group))
+            except TimeoutError:
+                return [Violation("stuck", f"no broker tells what group {group} has committed: {still_s_max:.0f} s")]
+            if asked.offsets == ends:
+                return []
+            if told is None or asked.offsets != told.offsets:
+                moved_s = loop.time()
+            told = asked
+            if loop.time() - moved_s > still_s_max:
+                text = f"group {group} has committed {told.offsets} of {ends}, and nothing for {still_s_max:.0f} s"
+                return [Violation("stuck", text)]
+            await asyncio.sleep(0.5)
 
-    async def work_off(self, seconds_max: float) -> list[Violation]:
+    async def work_off(self, still_s_max: float) -> list[Violation]:
         async with self._work.connect() as client:
             ends = await self._work.insist("ends", lambda: client.list_offsets(JUDGED, "latest"))
         wanted = {(JUDGED, number): ends[number] for number in range(PARTITIONS) if ends[number]}
-        found = await asyncio.gather(*(self.ask_until_the_end(group, wanted, seconds_max) for group in self._groups))
+        found = await asyncio.gather(*(self.ask_until_the_end(group, wanted, still_s_max) for group in self._groups))
         return [violation for each in found for violation in each]

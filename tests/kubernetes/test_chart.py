@@ -170,9 +170,10 @@ def test_a_gateway_knows_where_brokers_are_and_what_it_shows(tmp_path: Path) -> 
 
 
 def test_a_gateway_passes_on_addresses_and_both_send_spans(tmp_path: Path) -> None:
+    documents = rendered(tmp_path, VARIANTS["delegate"])
     found = {
         pod["containers"][0]["name"]: {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
-        for pod in pods_of(documents := rendered(tmp_path, VARIANTS["delegate"]))
+        for pod in pods_of(documents)
     }
     assert found["broker"]["LEDGERMQ_DELEGATES"] == "user:gw"
     assert BrokerSettings.model_validate({"root": BUCKET, "delegates": "user:gw"}).delegates == "user:gw"
