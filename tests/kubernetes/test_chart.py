@@ -176,7 +176,7 @@ def test_a_gateway_passes_on_addresses_and_both_send_spans(tmp_path: Path) -> No
         for pod in pods_of(documents)
     }
     assert found["broker"]["LEDGERMQ_DELEGATES"] == "user:gw"
-    assert BrokerSettings.model_validate({"root": BUCKET, "delegates": "user:gw"}).delegates == "user:gw"
+    assert BrokerSettings.model_validate({"delegates": "user:gw"}).delegates == "user:gw"
     [pod] = [pod for pod in pods_of(documents) if pod["containers"][0]["name"] == "gateway"]
     mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
     assert found["gateway"]["LEDGERMQ_GATEWAY_DELEGATE_TOKEN_FILE"] == f"{mounts['delegate']}/t"
