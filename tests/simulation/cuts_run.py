@@ -33,6 +33,7 @@ from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.cuts_clients import EXPIRING, LASTING, TOPICS, Book, Operator, Transfers, judge_cut
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.restore_watch import judge_restored
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_plan import transactions_plan_of
 from tests.worlds.reading import read_to_end
@@ -84,6 +85,8 @@ class CutsRun(ClusterRun):
             self._report("a cut is lost", f"cut {name} was taken, and nobody dropped it; it is {listed.get(name)}")
         taken = sorted(name for name, state in listed.items() if state == "taken" and name in self._book.cuts)
         before = {name: await self._judged(name) for name in taken}
+        if taken:
+            await judge_restored(self.world, taken[0], before[taken[0]], TOPICS)
         await super()._compact_all()
         await self._more_rounds()
         if taken and [info async for info in self.world.line("last").list(names.HELD)]:

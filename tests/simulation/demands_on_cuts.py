@@ -9,6 +9,8 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a cut was read",
         "a cut was dropped",
         "a cut was read from the store alone",
+        "a cut was restored",
+        "a restore died",
         "an automatic cut began",
         "a file was handed over to cuts",
         "a partition was to move",

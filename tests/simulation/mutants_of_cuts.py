@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,14 +13,18 @@ from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_ledger import keys
+from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts import pins
 from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
+from ledgermq_ledger.cuts.reading import restore
 from ledgermq_ledger.cuts.record import pending_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts as garbage_cuts
 from ledgermq_ledger.garbage.gate import Gate
 from ledgermq_ledger.log.chains import checkpoint as checkpoints
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.simulation.automatic_cuts_watch import cuts_by_themselves
 from tests.simulation.mutants import mutant
@@ -180,3 +185,34 @@ def automatic_cuts_all_kept(patch: Patch) -> None:
     patch.setattr(
         "ledgermq_broker.cuts.taking.keep_ms_of", lambda catalog, schedule, now_ms: schedule.tiers[-1].keep_ms
     )
+
+
+@mutant("cuts")
+def restored_under_the_same_id(patch: Patch) -> None:
+    """A restored cluster has the id of the one that it came from."""
+    real = restore.restored_from
+
+    def restored_from(source: ClusterSettings, cluster_id: str, now_ms: int) -> ClusterSettings:
+        return replace(real(source, cluster_id, now_ms), cluster_id=source.cluster_id)
+
+    patch.setattr(restore, "restored_from", restored_from)
+
+
+@mutant("cuts")
+def restored_files_are_foreign(patch: Patch) -> None:
+    """Only files that name the new id count as those of a restored cluster."""
+    patch.setattr(ClusterSettings, "wrote", lambda self, cluster_id: cluster_id == self.cluster_id)
+
+
+@mutant("cuts")
+def restored_cluster_file_first(patch: Patch) -> None:
+    """`cluster.json` is put before what the cut names, so a restore that died looks like a cluster."""
+    real = restore.copy_named
+
+    async def copy_named(at: restore.RootAtCut, target: ObjectStore) -> restore.Copied:
+        note = await restore.read_note(target)
+        assert note is not None
+        await restore.put_same(target, keys.CLUSTER, note.cluster_json.encode())
+        return await real(at, target)
+
+    patch.setattr(restore, "copy_named", copy_named)

@@ -1,0 +1,108 @@
+"""Restore a cut of the level *cuts* into an empty root, and judge what came: another cluster with the same records,
+which `fsck` finds clean. The first attempt dies at some operation; what it leaves must not look like a cluster.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from ledgermq.errors import LedgerMQError
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cluster import ClusterSettings, read_cluster
+from ledgermq_ledger.cuts.reading.restore import restore_cut
+from ledgermq_ledger.fsck.check import check_root
+from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.ledger_ref import LedgerRef
+from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
+from ledgermq_ledger.topics.catalog import read_catalog
+from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
+from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
+from tests.judges.violation import Violation
+from tests.simulation.history import Partition
+from tests.simulation.world import World
+from tests.worlds.reading import read_to_end
+
+T = TypeVar("T")
+OPERATIONS = 120
+"""The first attempt dies at one of the first so many operations on the new root, if it has as many."""
+Rows = dict[Partition, dict[int, bytes]]
+
+
+class _Died(Exception):
+    pass
+
+
+class _Dying(StoreWrapper):
+    def __init__(self, inner: ObjectStore, left: int) -> None:
+        super().__init__(inner)
+        self._left = left
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        self._left -= 1
+        if self._left < 0:
+            raise _Died
+        return await step()
+
+
+async def judge_restored(world: World, cut: str, expected: Rows, topics: Sequence[str]) -> None:
+    """`expected`: what the cut has of these topics."""
+    draw = random.Random(f"restore {world.seed}")
+    source, target = world.line("last"), MemoryStore("restored", world.sources("new root"))
+    try:
+        await _restore(world, source, cut, _Dying(target, draw.randrange(OPERATIONS)))
+    except* _Died:
+        world.coverage.saw("a restore died")
+    is_cluster = keys.CLUSTER in [info.key async for info in target.list(keys.CLUSTER)]
+    if is_cluster:
+        await _judge(world, cut, target, expected, topics)
+    await _restore(world, source, cut, target)
+    await _judge(world, cut, target, expected, topics)
+    world.coverage.saw("a cut was restored")
+
+
+async def _restore(world: World, source: ObjectStore, cut: str, target: ObjectStore) -> None:
+    sources = world.sources("restore")
+
+    async def mend(copy: ObjectStore, cluster: ClusterSettings) -> None:
+        await end_with_their_partitions(copy, cluster, sources)
+
+    await restore_cut(source, await read_cluster(source), cut, target, sources, mend)
+
+
+async def _judge(world: World, cut: str, target: MemoryStore, expected: Rows, topics: Sequence[str]) -> None:
+    def report(kind: str, text: str) -> None:
+        world.violations.append(Violation(kind, f"restored from cut {cut}: {text}"))
+
+    cluster = await read_cluster(target)
+    if cluster.cluster_id == (await read_cluster(world.line("last"))).cluster_id:
+        report("two clusters have one id", cluster.cluster_id)
+    try:
+        checked = await check_root(target, cluster, run_blocking=run_inline)
+        rows = await _read(world, cluster, target, topics)
+    except LedgerMQError as error:
+        report("a restored root is not whole", f"{type(error).__name__} {error.message}")
+        return
+    if checked.worst is Severity.DAMAGE:
+        report("a restored root is not whole", str(checked.problems[:3]))
+    if rows != expected:
+        different = [place for place in expected if rows.get(place) != expected[place]]
+        report("a restored root has other records", str(different[:3]))
+
+
+async def _read(world: World, cluster: ClusterSettings, target: ObjectStore, topics: Sequence[str]) -> Rows:
+    sources, found = world.sources("reader of restored"), Rows()
+    catalog = await read_catalog(LedgerRef(target, keys.METADATA_BUNDLE, cluster, sources))
+    for topic in (catalog.topics_by_name[each] for each in topics):
+        for number, bundle in enumerate(topic.bundles):
+            key = PartitionId(topic.id, number)
+            ledger = FollowedLedger(LedgerRef(target, bundle, cluster, sources), run_blocking=run_inline)
+            await ledger.open()
+            start, end = ledger.reader.log_start(key), ledger.reader.end(key)
+            found[topic.name, number] = await read_to_end(ledger.reader, key, start) if end > start else {}
+    return found
