@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 import ledgermq
+from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
@@ -19,7 +20,7 @@ from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.object_store.contract import ObjectInfo, ObjectStore
 from tests.broker.cluster import Cluster, PausableStore, cluster_of
-from tests.broker.test_cuts import no_cuts, nothing_left, read_cut
+from tests.broker.test_cuts import SlowCluster, no_cuts, nothing_left, read_cut
 from tests.virtual_time import run_virtual
 from tests.waiting import until
 
@@ -144,3 +145,22 @@ def test_a_controller_that_dies_at_any_operation(what: str) -> None:
 @pytest.mark.slow
 def test_an_owner_that_dies_at_any_operation() -> None:
     assert walk("take", of_controller=False) > 5
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_call_that_is_cancelled_at_any_moment_leaves_no_pending_cut(moment: int) -> None:
+    """Such as that of a client whose line breaks. Its record may be durable later, and then no call takes it."""
+
+    async def body() -> None:
+        async with cluster_of("a:1", kind=SlowCluster) as cluster, cluster.client() as client:
+            await client.create_topic("t", 1)
+            [broker] = cluster.brokers.values()
+            await asyncio.sleep(10)  # the controller is at rest
+            call = asyncio.create_task(broker.service.take_cut(pb.TakeCutRequest(name="c")))
+            await asyncio.sleep(moment * 0.003)
+            call.cancel()
+            await asyncio.wait([call])
+            await until(lambda: no_cuts(client), 60)
+            await client.cuts.take("c")
+
+    run_virtual(body)

@@ -78,11 +78,18 @@ class Changes:
         return await self._to_its_end(self._change_now(decide))
 
     async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end even if its caller is cancelled: half a change would block the next one."""
+        """Run a change to its end even if its caller is cancelled: half a change would block the next one.
+
+        The controller looks then whether there is something to end, such as a cut that no call takes any longer.
+        """
         task = asyncio.create_task(change, name="change of metadata")
         self._changes.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda _: self.wake())
+            raise
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
