@@ -299,12 +299,12 @@ def _check_free(host: str, port: int) -> None:
 
 @contextmanager
 def _client_may_leave() -> Iterator[None]:
-    """Ignore the failed write to a client that went away, because it has cancelled its call. gRPC
-    would log the write as an error of this program.
+    """Ignore the failed write to a client that went away, because it has cancelled its call; or whose call was ended at
+    the moment at which its request came. gRPC would log the write as an error of this program.
     """
     try:
         yield
-    except grpc.aio.InternalError as error:
+    except (grpc.aio.InternalError, grpc.aio.UsageError) as error:
         raise asyncio.CancelledError("the client went away") from error
 
 

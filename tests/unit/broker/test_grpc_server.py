@@ -17,12 +17,14 @@ import pytest
 from grpc._cython import cygrpc
 
 from ledgermq.client.connection.grpc_connection import GrpcConnection
+from ledgermq.errors import DeadlineExceeded, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import FetchFrame, Frame
-from ledgermq.protocol.methods import DESCRIBE_TOPICS, METHODS, PRODUCE
+from ledgermq.protocol.methods import DESCRIBE_TOPICS, METHODS, PRODUCE, Method
 from ledgermq_broker.ports import grpc_server
 from ledgermq_broker.ports.call_meter import CANCELLED, CallMeter
 from ledgermq_broker.ports.grpc_server import Context, GrpcServer
+from ledgermq_broker.ports.metered_call import MeteredCall
 from ledgermq_broker.ports.standard_services import HealthCalls, reflection_handler
 from tests.servers.cutting_proxy import NEVER, cutting_proxy
 
@@ -147,3 +149,44 @@ async def test_a_refused_request_is_freed_at_once() -> None:
         gc.enable()
     assert kept < 5 * REQUEST_BYTES
     await server.stop(0)
+
+
+class Refusing(Service):
+    async def describe_topics(self, request: object) -> pb.DescribeTopicsResponse:
+        raise NotOwner("another broker has it")
+
+    async def describe_cluster(self, request: object) -> pb.DescribeClusterResponse:
+        return pb.DescribeClusterResponse()
+
+    async def fetch(self, request: object) -> AsyncIterator[FetchFrame]:
+        yield Frame(pb.FetchHeader(), [b"x"])
+
+
+async def test_a_request_that_comes_as_its_call_is_ended_for_it_is_no_error_of_the_broker(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that was stopped for a while: the request is there, and its time is over."""
+    real = GrpcServer._request
+
+    async def late(self: GrpcServer, method: Method, context: Context, metered: MeteredCall) -> object:
+        request = await real(self, method, context, metered)
+        grpc_server._end_slow_call(method, context)
+        await asyncio.gather(*grpc_server._ending)
+        return request
+
+    monkeypatch.setattr(GrpcServer, "_request", late)
+    server = GrpcServer(100, Meter())
+    port = await server.listen("127.0.0.1", 0)
+    await server.serve(cast(Any, Refusing()))
+    with caplog.at_level(logging.INFO):
+        connection = GrpcConnection(f"127.0.0.1:{port}")
+        for call in (
+            connection.describe_topics(pb.DescribeTopicsRequest()),
+            connection.describe_cluster(pb.DescribeClusterRequest()),
+            anext(connection.fetch(pb.FetchRequest())),
+        ):
+            with pytest.raises(DeadlineExceeded):
+                await call
+        await connection.close()
+        await server.stop(0)
+    assert not caplog.records
