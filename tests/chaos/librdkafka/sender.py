@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.chaos.librdkafka.program import Program
 from tests.chaos.workload import PARTITIONS, TOPICS
 
-RECORDS_S = 40.0
+RECORDS_S = 25.0
 DELIVERY_MS = 60_000
 FLUSH_S_MAX, LAST_FLUSH_S_MAX = 90.0, 30.0
 """After a session, and after SIGTERM."""

@@ -24,7 +24,7 @@ from tests.simulation.transactions_truth import processed_as
 
 TIMEOUT_MS = 5_000
 CALL_S, COMMIT_S, INIT_S = 5.0, 15.0, 20.0
-MESSAGES = (1, 10, 50)
+MESSAGES = (1, 10, 200)
 """Messages of one transaction."""
 
 
