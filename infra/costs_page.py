@@ -168,9 +168,10 @@ neutral measurement was found. Rows with a gap cannot be ranked by their sums.
 ## What crosses zones
 
 * **LedgerMQ today**: a partition has one owner, in one zone. A producer in another zone sends its records across, which
-  is two thirds of all records if both are spread evenly. It costs more than all requests. Members of consumer groups
-  with a `rack` get the partitions whose owners are in their zone ([groups](groups.md)), so reading need not cross.
-  Without it two thirds of what is read cross as well. Traffic between brokers and S3 is free in one region.
+  is two thirds of all records if both are spread evenly. It costs more than all requests. Brokers count what crosses,
+  by the setting `rack` of programs ([operations](operations.md#what-topics-cost)). Members of consumer groups with a
+  `rack` get the partitions whose owners are in their zone ([groups](groups.md)), so reading need not cross. Without it
+  two thirds of what is read cross as well. Traffic between brokers and S3 is free in one region.
 * **Kafka** copies each record to two other zones, and producers reach leaders as above. Consumers may fetch from
   followers in their zone (KIP-392). With tiered storage only the newest {local} hours lie on disks.
 * **WarpStream, Bufstream and Inkless** take records at a broker of the producer's zone. Inkless publishes 7,803 $ a

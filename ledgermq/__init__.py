@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ledgermq import errors as errors
     from ledgermq import sync as sync
     from ledgermq.client.admin.access import Access, AccessDecision, AccessRule, NewToken, TokenDescription
-    from ledgermq.client.admin.brokers.costs import CostReport
+    from ledgermq.client.admin.brokers.costs import ClientTraffic, CostReport
     from ledgermq.client.admin.brokers.reports import BrokerReport, ConnectionDescription, KeptCost, TopicCost
     from ledgermq.client.admin.deletion import DeletedRecords
     from ledgermq.client.admin.quotas import QuotaDescription, Quotas, QuotaUse
@@ -137,6 +137,7 @@ __all__ = [
     "Change",
     "CheckedMessage",
     "Client",
+    "ClientTraffic",
     "ClusterDescription",
     "ConnectionDescription",
     "Consumer",
@@ -279,7 +280,7 @@ _MODULES = {
     "client.paging.pages": ("Page",),
     "client.consuming.reader": ("FilterCounts",),
     "client.delayed": ("DelayedBundle", "DelayedList", "DelayedMessage", "DelayedRange", "RecallOutcome"),
-    "client.admin.brokers.costs": ("CostReport",),
+    "client.admin.brokers.costs": ("ClientTraffic", "CostReport"),
     "client.admin.brokers.reports": ("BrokerReport", "ConnectionDescription", "KeptCost", "TopicCost"),
     "client.admin.deletion": ("DeletedRecords",),
     "client.admin.topic_admin": ("TopicAdmin",),

@@ -103,6 +103,12 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
             "currencyUSD",
             text="A segment's PUT is paid by the topics in it, by their bytes; (cluster): requests for no topic.",
         ),
+        Panel(
+            "Bytes of clients by rack",
+            ((rate("client_bytes_total", "direction, rack"), "{{direction}}, {{rack}}"),),
+            "Bps",
+            text="What is in another rack crosses availability zones, if racks are named for them.",
+        ),
     ),
     "Ownership": (
         Panel("Bundles owned", ((metric("owned_bundles"), "{{instance}}"),)),

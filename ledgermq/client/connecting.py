@@ -55,5 +55,6 @@ def connect(target: str, *, sources: Sources | None = None, **settings: Unpack[C
         tls=chosen_tls(parsed.tls),
         credential=credential_of(parsed.token, parsed.token_file),
         client_id=parsed.client_id,
+        rack=parsed.rack,
     )
     return Client(connector, parse_addresses(target), parsed, sources, threads, owns_threads=True)

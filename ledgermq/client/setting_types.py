@@ -40,6 +40,7 @@ class ClientOptions(TypedDict, total=False):
     token: str
     token_file: str
     client_id: str
+    rack: str
     tracing: bool | None
     tracing_parent: Literal["local", "message"]
     metrics: bool | None

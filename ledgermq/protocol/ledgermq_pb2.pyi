@@ -2887,7 +2887,7 @@ class ListCostsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class ListCostsResponse(_message.Message):
-    __slots__ = ("since_ms", "total_picodollars", "costs", "kept", "write_dollars", "read_dollars", "delete_dollars", "tb_month_dollars")
+    __slots__ = ("since_ms", "total_picodollars", "costs", "kept", "write_dollars", "read_dollars", "delete_dollars", "tb_month_dollars", "traffic")
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_PICODOLLARS_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
@@ -2896,6 +2896,7 @@ class ListCostsResponse(_message.Message):
     READ_DOLLARS_FIELD_NUMBER: _ClassVar[int]
     DELETE_DOLLARS_FIELD_NUMBER: _ClassVar[int]
     TB_MONTH_DOLLARS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     since_ms: int
     total_picodollars: int
     costs: _containers.RepeatedCompositeFieldContainer[Cost]
@@ -2904,7 +2905,18 @@ class ListCostsResponse(_message.Message):
     read_dollars: float
     delete_dollars: float
     tb_month_dollars: float
-    def __init__(self, since_ms: _Optional[int] = ..., total_picodollars: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[Cost, _Mapping]]] = ..., kept: _Optional[_Iterable[_Union[KeptBytes, _Mapping]]] = ..., write_dollars: _Optional[float] = ..., read_dollars: _Optional[float] = ..., delete_dollars: _Optional[float] = ..., tb_month_dollars: _Optional[float] = ...) -> None: ...
+    traffic: _containers.RepeatedCompositeFieldContainer[ClientTraffic]
+    def __init__(self, since_ms: _Optional[int] = ..., total_picodollars: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[Cost, _Mapping]]] = ..., kept: _Optional[_Iterable[_Union[KeptBytes, _Mapping]]] = ..., write_dollars: _Optional[float] = ..., read_dollars: _Optional[float] = ..., delete_dollars: _Optional[float] = ..., tb_month_dollars: _Optional[float] = ..., traffic: _Optional[_Iterable[_Union[ClientTraffic, _Mapping]]] = ...) -> None: ...
+
+class ClientTraffic(_message.Message):
+    __slots__ = ("rack", "bytes_in", "bytes_out")
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    rack: str
+    bytes_in: int
+    bytes_out: int
+    def __init__(self, rack: _Optional[str] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
 
 class Cost(_message.Message):
     __slots__ = ("topic", "principal", "write_picodollars", "read_picodollars")

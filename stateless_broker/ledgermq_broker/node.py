@@ -29,6 +29,7 @@ from ledgermq_broker.admission.operator_path import ProcessNumbers
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.filter_functions.judging import FilterFunctionCounts
 from ledgermq_broker.filter_functions.processes import ProcessFunctions
 from ledgermq_broker.health.readiness import Health
@@ -66,6 +67,7 @@ class Hooks:
     functions: FilterFunctionCounts = field(default_factory=FilterFunctionCounts)
     costs: StoreCosts = field(default_factory=StoreCosts)
     """Counts the requests that `store` counts, which hands them on; alone if there is no `store`."""
+    racks: RackTraffic = field(default_factory=RackTraffic)
 
 
 class OwnProcess(ProcessNumbers):
@@ -114,9 +116,10 @@ class Node:
         """
         observers = hooks or Hooks()
         observers.costs.prices = settings.prices(url)
+        observers.racks.rack = settings.rack
         issuer = issuer_of(settings)
         store = await open_store(url, sources=sources, meter=observers.store or observers.costs, mends=True)
-        server = GrpcServer(CALLS_MAX, observers.calls, connections := Connections(sources.now_ms))
+        server = GrpcServer(CALLS_MAX, observers.calls, connections := Connections(sources.now_ms), observers.racks)
         kafka: KafkaPort | None = None
         try:
             kafka = await _open_kafka(settings, certificates)
@@ -200,7 +203,7 @@ async def _join(
         advertised_address(settings, port),
         connector,
         metrics=observers.owners,
-        counts=(*observers.counts, observers.costs, connections, OwnProcess()),
+        counts=(*observers.counts, observers.costs, observers.racks, connections, OwnProcess()),
         functions=ProcessFunctions(installed(), lambda: settings.filter_message_ms_max / 1000, observers.functions),
         kafka_address=kafka_address,
     )

@@ -23,6 +23,7 @@ from ledgermq_broker.cluster.membership import Membership
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.costs.counted import StoreCosts
 from ledgermq_broker.costs.path import CostPath
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.health.readiness import problems
 from ledgermq_broker.internal.feature import BrokerParts
 from ledgermq_broker.metadata.followed import Lookup, Metadata
@@ -71,7 +72,7 @@ def service_of(parts: BrokerParts, cluster: ClusterPath, *paths: object) -> Brok
         ),
         TablePath(metadata, ownership, parts.context),
         StagePath(metadata, ownership, parts.checks, transactions, timers),
-        CostPath(metadata, ownership, parts.context, parts.counts_of(StoreCosts)),
+        CostPath(metadata, ownership, parts.context, parts.counts_of(StoreCosts), parts.counts_of(RackTraffic)),
         cluster.operator_path(parts),
     )
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from ledgermq.errors import BacklogQuotaExceeded, ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.groups.groups import Groups
 from ledgermq_broker.metrics.features.backlogs import TOPICS_MAX, BacklogMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
@@ -209,7 +210,7 @@ async def test_bytes_in_parquet_count_in_part(cluster: Cluster) -> None:
 @in_cluster("a:1")
 async def test_metrics_show_topics_with_a_quota(cluster: Cluster) -> None:
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10), StoreCosts()))
+    registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10), StoreCosts(), RackTraffic()))
     await cluster.create("t", 1, **quota())
     await cluster.create("other", 1)
     await Outsider(cluster, "g").commit(("t", 0, 0))

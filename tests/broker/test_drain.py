@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from ledgermq.errors import DeadlineExceeded, InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metrics.scrape import BrokerCollector
 from ledgermq_broker.metrics.topic_totals import TopicTotals
 from ledgermq_ledger import keys
@@ -117,7 +118,7 @@ async def test_earlier_releases_read_that_it_leaves_and_a_stop_ends_it(cluster: 
 @in_cluster("a:1", "b:1")
 async def test_the_metric_shows_a_drain(cluster: Cluster) -> None:
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10), StoreCosts()))
+    registry.register(BrokerCollector(lambda: cluster.brokers["a:1"], TopicTotals(10), StoreCosts(), RackTraffic()))
     assert registry.get_sample_value("ledgermq_draining") == 0
     async with cluster.client() as client:
         await client.drain_broker("a:1")

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metrics.owner_metrics import OwnerMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
 from ledgermq_ledger.blocking import run_inline
@@ -31,7 +32,9 @@ class Measured:
         self.cluster = cluster
         self.registry = CollectorRegistry()
         self.owners = cluster.metrics[ME] = OwnerMetrics(self.registry, topics_max=2)
-        self.registry.register(BrokerCollector(lambda: cluster.brokers.get(ME), self.owners.topics, StoreCosts()))
+        self.registry.register(
+            BrokerCollector(lambda: cluster.brokers.get(ME), self.owners.topics, StoreCosts(), RackTraffic())
+        )
 
     def value(self, name: str, **labels: object) -> float | None:
         return self.registry.get_sample_value(

@@ -15,6 +15,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker import composition, features
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.internal.core import CoreKind, Opening
 from ledgermq_broker.internal.feature import BrokerParts, Feature, Gauge, Serving, StoredRoot, refused
 from ledgermq_broker.internal.issued_state import IssuedState
@@ -142,7 +143,7 @@ async def test_a_declared_topic_is_created_served_shown_and_checked(cluster: Clu
     first = owner(cluster)
     assert cluster.brokers[first].opened.of(SUMS).used_by(1) == {"sums": 7}
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(lambda: cluster.brokers[first], TopicTotals(10), StoreCosts()))
+    registry.register(BrokerCollector(lambda: cluster.brokers[first], TopicTotals(10), StoreCosts(), RackTraffic()))
     assert "ledgermq_sums 7.0" in generate_latest(registry).decode()
     checked = Checked()
     broker = cluster.brokers[first]

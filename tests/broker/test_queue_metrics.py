@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metrics.features.queues import ShareMetrics
 from ledgermq_broker.metrics.sampled.queue_ages import QueueAgeMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
@@ -26,7 +27,7 @@ async def test_leases_and_words_are_counted_and_what_is_left_is_shown(cluster: C
     cluster.counts["a:1"] = [ShareMetrics(registry)]
     broker = await cluster.start("a:1")
     await cluster.settled()
-    registry.register(BrokerCollector(lambda: broker, TopicTotals(10), StoreCosts()))
+    registry.register(BrokerCollector(lambda: broker, TopicTotals(10), StoreCosts(), RackTraffic()))
     await cluster.create(TOPIC, 1)
     await cluster.produce(TOPIC, 0, b"0", b"1", b"2", b"3")
     leased = await fetch(cluster, 3, lease_ms=2000)

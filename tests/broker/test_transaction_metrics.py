@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metrics.features.transactions import TransactionMetrics
 from ledgermq_broker.metrics.scrape import BrokerCollector
 from ledgermq_broker.metrics.topic_totals import TopicTotals
@@ -39,7 +40,9 @@ class Measured:
         self.cluster = cluster
         self.registry = CollectorRegistry()
         cluster.counts[ME] = [TransactionMetrics(self.registry)]
-        self.registry.register(BrokerCollector(lambda: cluster.brokers.get(ME), TopicTotals(2), StoreCosts()))
+        self.registry.register(
+            BrokerCollector(lambda: cluster.brokers.get(ME), TopicTotals(2), StoreCosts(), RackTraffic())
+        )
 
     def value(self, name: str, **labels: object) -> float:
         found = self.registry.get_sample_value(

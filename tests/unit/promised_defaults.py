@@ -142,6 +142,7 @@ CLIENT: dict[str, Any] = {
     "token": NOT_SET,
     "token_file": NOT_SET,
     "client_id": NOT_SET,
+    "rack": NOT_SET,
     "on_trouble": NOT_SET,
     "tracing": NOT_SET,
     "metrics": NOT_SET,

@@ -139,6 +139,7 @@ CLIENT = {
     "tls": "e2e/test_tls.py::test_records_go_to_and_fro_by_tls",
     "token": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "client_id": "e2e/test_quotas.py::test_a_program_is_bound_by_the_quota_of_its_client_id",
+    "rack": "e2e/test_racks.py::test_bytes_of_clients_are_counted_by_their_racks",
     "token_file": "e2e/test_access.py::test_a_cluster_with_tokens_from_the_first_one_on",
     "must_exist": "e2e/test_embedded.py::test_a_root_that_must_exist_is_not_made",
     "tracing": "tracing/test_bounds.py::test_the_variable_switches_tracing_on",

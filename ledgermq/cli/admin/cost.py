@@ -20,6 +20,7 @@ from ledgermq.cli.session import connected
 
 OnlyTopic = Annotated[str, typer.Option("--topic", "-t", help="Only this topic.", show_default=False)]
 COSTS = ("topic", "principal", "dollars", "write_dollars", "read_dollars")
+TRAFFIC = ("rack", "bytes_in", "bytes_out")
 KEPT = ("topic", "size_bytes", "dollars_month", "partitions_unknown")
 
 
@@ -36,7 +37,8 @@ async def cost(
     """Show what requests to the store have cost since the brokers started, by topic and principal, and what the bytes
     that topics keep cost in a month. Prices are settings of the brokers (`price_…`). Needs the operation cluster.
 
-    A PUT of a segment is paid by the topics in it, by their bytes. (cluster): requests for no topic.
+    A PUT of a segment is paid by the topics in it, by their bytes. (cluster): requests for no topic. `traffic`: bytes
+    of clients in the rack of their broker, in others, and of those where the program or the broker has no `rack`.
     """
     async with connected(target, timeout_s) as client:
         found = await client.describe_costs(topic)
@@ -59,12 +61,18 @@ async def cost(
         }
         for each in found.kept
     ]
+    traffic = [{"rack": each.rack, "bytes_in": each.bytes_in, "bytes_out": each.bytes_out} for each in found.traffic]
+    tables = [
+        Rows("costs", COSTS, costs),
+        Rows("kept", KEPT, kept, if_any=True),
+        Rows("traffic", TRAFFIC, traffic, if_any=True),
+    ]
     facts = {
         "since": found.since.isoformat(timespec="seconds"),
         "brokers": found.brokers,
         "dollars": shown(found.dollars),
     }
-    show(Report("", facts, [Rows("costs", COSTS, costs), Rows("kept", KEPT, kept, if_any=True)]), output)
+    show(Report("", facts, tables), output)
 
 
 def shown(dollars: float) -> float:

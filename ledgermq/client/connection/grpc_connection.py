@@ -26,7 +26,7 @@ from ledgermq.client.settings.tls import Credentials, Tls
 from ledgermq.errors import TlsFailed, Unavailable, UsedElsewhere
 from ledgermq.protocol.limits import GRPC_OPTIONS
 from ledgermq.protocol.methods import METHODS, Calls, Kind, Method
-from ledgermq.protocol.naming.client_ids import CLIENT_ID
+from ledgermq.protocol.naming.client_ids import metadata_of
 from ledgermq.protocol.naming.tokens import AUTHORIZATION
 from ledgermq.protocol.status import NOT_CONNECTED, error_from_rpc
 from ledgermq.runtime.tasks import shared
@@ -63,11 +63,11 @@ def _user_agent() -> tuple[str, str]:
 
 
 class GrpcConnector:
-    """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in
-    addition. `tls`: None for plain connections. `credential(address)`: what calls to this address carry
-    as `authorization`, "" for nothing; asked for each call, so that it may change. `client_id`: names
-    the program in quotas, "" for none. `more(address)`: further metadata of a call, asked for when it is made; streams
-    of requests, which may serve several callers, carry none. Raises InvalidConfig if files of `tls` cannot be used.
+    """`request_timeout_s`: deadline of each unary call; a long poll gets its waiting time in addition. `tls`: None for
+    plain connections. `credential(address)`: what calls to this address carry as `authorization`, "" for nothing; asked
+    for each call, so that it may change. `client_id`: names the program in quotas; `rack`: where it runs; "" for none.
+    `more(address)`: further metadata of a call, asked for when it is made; streams of requests, which may serve
+    several callers, carry none. Raises InvalidConfig if files of `tls` cannot be used.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class GrpcConnector:
         tls: Tls | None = None,
         credential: Credential | None = None,
         client_id: str = "",
+        rack: str = "",
         more: MoreMetadata | None = None,
     ) -> None:
         self._request_timeout_s = request_timeout_s
         self._credentials = None if tls is None else Credentials(tls)
         self._credential = credential
-        self._client_id = client_id
+        self._named = metadata_of(client_id, rack)
         self._more = more
 
     def connect(self, address: str) -> GrpcConnection:
-        return GrpcConnection(
-            address, self._request_timeout_s, self._credentials, self._credential, self._client_id, self._more
-        )
+        passed = self._credentials, self._credential, self._named, self._more
+        return GrpcConnection(address, self._request_timeout_s, *passed)
 
     def proving(self, credential: Credential) -> GrpcConnector:
         """See `Connector.proving`."""
@@ -109,7 +109,7 @@ class GrpcConnection(Calls):
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         credentials: Credentials | None = None,
         credential: Credential | None = None,
-        client_id: str = "",
+        named: tuple[tuple[str, str], ...] = (),
         more: MoreMetadata | None = None,
     ) -> None:
         refuse_after_fork()
@@ -119,7 +119,7 @@ class GrpcConnection(Calls):
         self.address = address
         self._timeout_s = request_timeout_s
         self._credential = credential
-        self._named = ((CLIENT_ID, client_id),) if client_id else ()
+        self._named = named
         self._more = more
         self._credentials = credentials
         self._version = 0 if credentials is None else credentials.version

@@ -39,7 +39,7 @@ from ledgermq.protocol.limits import (
     BATCH_BYTES_TYPICAL,
     FRAME_PAYLOAD_BYTES_MAX,
 )
-from ledgermq.protocol.naming.client_ids import check_client_id
+from ledgermq.protocol.naming.client_ids import check_client_id, check_rack
 from ledgermq.protocol.naming.names import NAME_CHARS_MAX
 
 MEMBER_TIMEOUT_S_MAX = 24 * 3600.0
@@ -56,6 +56,13 @@ def _check_client_id(name: str, value: object) -> None:
         raise InvalidConfig(f"{name} must be text, not {value!r}")
     if value:
         check_client_id(value)
+
+
+def _check_rack(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidConfig(f"{name} must be text, not {value!r}")
+    if value:
+        check_rack(value)
 
 
 def _check_switch(name: str, value: object) -> None:
@@ -96,6 +103,10 @@ class ClientSettings:
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""
     client_id: str = checked("", _check_client_id)
     """Name of the program in every call, at most 249 ASCII signs. Quotas may bind it. Root URLs need none."""
+    rack: str = checked("", _check_rack)
+    """Rack or availability zone in which the program runs, as `rack` of brokers, at most 249 ASCII signs. Brokers count
+    by it what crosses racks (`ledgermq cost`). Root URLs need none.
+    """
     tracing: bool | None = checked(None, _check_switch)
     """True: records carry the trace of the program, and batches and calls of handlers have spans (docs/tracing.md);
     needs the extra "otel". Not set: as LEDGERMQ_TRACING says, or `tracing` in the TOML file that LEDGERMQ_CONFIG

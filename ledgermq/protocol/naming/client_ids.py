@@ -3,6 +3,7 @@ a program such as a gateway passes the call on for. Brokers believe the latter o
 setting `delegates`: any other program could name any address.
 
     ledgermq-client-id        id of the program
+    ledgermq-rack             rack or availability zone in which it runs
     ledgermq-delegate         credential of the program that passes a client's calls on, `Bearer TOKEN`; without it,
                               its certificate says which principal it is
     ledgermq-client-address   IP address of the client
@@ -20,6 +21,8 @@ CLIENT_ID = "ledgermq-client-id"
 """The key of a client id in the metadata of a call."""
 CLIENT_ID_CHARS_MAX = 249
 
+RACK = "ledgermq-rack"
+RACK_CHARS_MAX = 249
 DELEGATE = "ledgermq-delegate"
 CLIENT_ADDRESS = "ledgermq-client-address"
 CLIENT_REQUEST = "ledgermq-client-request"
@@ -37,6 +40,25 @@ def check_client_id(text: str) -> str:
             " spaces, and not only an asterisk"
         )
     return text
+
+
+def check_rack(text: str) -> str:
+    """Return the name of a rack. Raises InvalidConfig."""
+    if not _SENDABLE.match(text):
+        raise InvalidConfig(
+            f"rack {text[:100]!r}: write 1 to {RACK_CHARS_MAX} ASCII letters, digits and signs, without spaces"
+        )
+    return text
+
+
+def metadata_of(client_id: str, rack: str) -> tuple[tuple[str, str], ...]:
+    """Return what calls of a program carry; "": it has none."""
+    return tuple((key, value) for key, value in ((CLIENT_ID, client_id), (RACK, rack)) if value)
+
+
+def found_rack(text: str) -> str:
+    """Return the name of a rack; "" for a text that is none."""
+    return text if _SENDABLE.match(text) else ""
 
 
 def found_address(text: str) -> str:

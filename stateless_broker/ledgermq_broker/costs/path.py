@@ -11,6 +11,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.ownership import Ownership
 from ledgermq_broker.costs.counted import CLUSTER, REST, StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metadata.followed import Metadata
 from ledgermq_ledger.topics.topic import Topic
 
@@ -19,10 +20,20 @@ CLUSTER_NAME, REST_NAME = "(cluster)", "(other)"
 
 
 class CostPath:
-    def __init__(self, metadata: Metadata, ownership: Ownership, context: BundleContext, costs: StoreCosts) -> None:
+    """`racks`: what clients sent and received."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        ownership: Ownership,
+        context: BundleContext,
+        costs: StoreCosts,
+        racks: RackTraffic,
+    ) -> None:
         self._metadata = metadata
         self._ownership = ownership
         self._costs = costs
+        self._racks = racks
         self._since_ms = context.sources.now_ms()
 
     async def list_costs(self, request: pb.ListCostsRequest) -> pb.ListCostsResponse:
@@ -43,6 +54,8 @@ class CostPath:
             delete_dollars=prices.delete,
             tb_month_dollars=prices.tb_month,
         )
+        for kind, traffic in self._racks.by_kind.items():
+            answer.traffic.add(rack=kind, bytes_in=traffic.bytes_in, bytes_out=traffic.bytes_out)
         for payer, spent in sorted(self._costs.by_payer(living).items()):
             name = names[payer.topic_id]
             if request.topic in ("", name) and spent.total:

@@ -17,6 +17,7 @@ from prometheus_client import (
 
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.costs.counted import StoreCosts
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.call_metrics import CallMetrics
 from ledgermq_broker.metrics.features.backlogs import BacklogMetrics
@@ -54,6 +55,7 @@ class ProcessMetrics:
         ProcessCollector(registry=self.registry)
         self.ready = Gauge(names.READY, "1 while the process may be given work", registry=self.registry)
         self.costs = StoreCosts(prices_for(root_url))
+        self.racks = RackTraffic()
         self.store = StoreMetrics(self.registry, self.costs, asyncio.get_running_loop().time())
         self.calls = CallMetrics(self.registry)
         self.owners = OwnerMetrics(self.registry)
@@ -63,11 +65,11 @@ class ProcessMetrics:
         self.lines = LogLines(self.registry)
         self.group_lag = GroupLagMetrics(self.registry)
         self.queue_ages = QueueAgeMetrics(self.registry)
-        self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics, self.costs))
+        self.registry.register(BrokerCollector(lambda: self.broker, self.owners.topics, self.costs, self.racks))
 
     @property
     def hooks(self) -> Hooks:
-        return Hooks(self.store, self.calls, self.owners, self.counts, self.functions, self.costs)
+        return Hooks(self.store, self.calls, self.owners, self.counts, self.functions, self.costs, self.racks)
 
     def render(self, *, is_ready: bool) -> bytes:
         self.ready.set(is_ready)

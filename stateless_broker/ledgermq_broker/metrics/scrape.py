@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from ledgermq_broker.broker import Broker
 from ledgermq_broker.costs.counted import CLUSTER, REST, StoreCosts
 from ledgermq_broker.costs.path import CLUSTER_NAME
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.features import FEATURES
 from ledgermq_broker.internal.feature import BUNDLES_MAX
 from ledgermq_broker.metrics import names
@@ -31,10 +32,13 @@ class BrokerCollector(Collector):
     Every family is yielded even then, without samples, so the names are always the same.
     """
 
-    def __init__(self, broker: Callable[[], Broker | None], topics: TopicTotals, costs: StoreCosts) -> None:
+    def __init__(
+        self, broker: Callable[[], Broker | None], topics: TopicTotals, costs: StoreCosts, racks: RackTraffic
+    ) -> None:
         self._broker = broker
         self._topics = topics
         self._costs = costs
+        self._racks = racks
 
     def collect(self) -> Iterable[Metric]:
         broker = self._broker()
@@ -42,6 +46,7 @@ class BrokerCollector(Collector):
             yield from families(broker)
         yield from _by_topic(broker, self._topics)
         yield from _dollars(broker, self._topics, self._costs)
+        yield from _traffic(self._racks)
 
 
 def _info(broker: Broker | None) -> Iterable[Metric]:
@@ -315,6 +320,18 @@ def _dollars(broker: Broker | None, topics: TopicTotals, costs: StoreCosts) -> I
             labels[OTHER if topics.of(topic_id) is topics.other else topic_names[topic_id]] += amount
         for label, amount in labels.items():
             family.add_metric((label,), amount / PICO)
+    yield family
+
+
+def _traffic(racks: RackTraffic) -> Iterable[Metric]:
+    family = CounterMetricFamily(
+        "ledgermq_client_bytes",
+        "Bytes of requests (in) and answers (out) of clients; rack: same or other than this broker's, or unknown",
+        labels=("direction", "rack"),
+    )
+    for kind, traffic in racks.by_kind.items():
+        family.add_metric(("in", kind), traffic.bytes_in)
+        family.add_metric(("out", kind), traffic.bytes_out)
     yield family
 
 

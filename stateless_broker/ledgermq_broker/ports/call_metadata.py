@@ -10,7 +10,9 @@ from ledgermq.protocol.naming.client_ids import (
     CLIENT_ID,
     CLIENT_REQUEST,
     DELEGATE,
+    RACK,
     found_address,
+    found_rack,
     found_request_id,
 )
 from ledgermq.protocol.naming.tokens import AUTHORIZATION
@@ -30,6 +32,7 @@ class CallMetadata:
 
     credential: str = ""
     client_id: str = ""
+    rack: str = ""
     library: str = ""
     delegate: str = ""
     address: str = ""
@@ -45,6 +48,8 @@ def call_metadata(context: Context) -> CallMetadata:
             credentials.append(value)
         elif key == CLIENT_ID:
             found.client_id = str(value)
+        elif key == RACK:
+            found.rack = found_rack(str(value))
         elif key == USER_AGENT:
             found.library = str(value)
         elif key == DELEGATE:

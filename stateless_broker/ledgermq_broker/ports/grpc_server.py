@@ -48,6 +48,7 @@ from ledgermq_broker.admission.arriving_requests import ArrivingRequests
 from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_metadata import call_metadata, certified_names
 from ledgermq_broker.ports.call_meter import CallMeter
@@ -94,8 +95,15 @@ _ending: set[asyncio.Task[None]] = set()
 
 
 class GrpcServer:
-    def __init__(self, calls_max: int, meter: CallMeter, connections: Connections | None = None) -> None:
+    def __init__(
+        self,
+        calls_max: int,
+        meter: CallMeter,
+        connections: Connections | None = None,
+        racks: RackTraffic | None = None,
+    ) -> None:
         self._meter = meter
+        self._racks = RackTraffic() if racks is None else racks
         self._connections = Connections() if connections is None else connections
         # Each name once: of two values gRPC takes the first one.
         options = {**dict(GRPC_OPTIONS), **dict(_OPTIONS), "grpc.max_allowed_incoming_connections": connections_max()}
@@ -180,6 +188,7 @@ class GrpcServer:
         is_own = self._door.closed or principal.is_broker
         metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
         if not principal.is_broker:
+            metered.traffic = self._racks.of(said.rack)
             metered.list_in(self._connections, principal.name, said.client_id, said.library)
         if admitted.account is not None:
             metered.count_for(admitted.account)
@@ -215,7 +224,9 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    return method.encode_response(await call(await self._request(method, context, metered)))
+                    data = method.encode_response(await call(await self._request(method, context, metered)))
+                    metered.traffic.bytes_out += len(data)
+                    return data
                 except Exception as error:
                     return await _refuse(method, context, error, metered)
 
@@ -226,7 +237,7 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    await _answer(method, call(await self._request(method, context, metered)), context)
+                    await _answer(method, call(await self._request(method, context, metered)), context, metered)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -237,7 +248,7 @@ class GrpcServer:
             with self._metered(method.name, context) as metered:
                 try:
                     call = await self._call(method, context, metered)
-                    await _answer(method, call(self._decoded(method, requests, metered)), context)
+                    await _answer(method, call(self._decoded(method, requests, metered)), context, metered)
                 except Exception as error:
                     await _refuse(method, context, error, metered)
 
@@ -250,6 +261,7 @@ class GrpcServer:
         with self._arriving.reading(metered.connection, metered.sharer) as arriving:
             async for data in requests:
                 arriving.message(len(data), loop.time())
+                metered.traffic.bytes_in += len(data)
                 caller = metered.takes_turns_as
                 if caller and not self._turns.at_once(caller):
                     await self._turns.begin(caller)
@@ -271,6 +283,7 @@ class GrpcServer:
                 if not isinstance(data, bytes):
                     raise CorruptFrame(f"{method.name}: the call ended without a request")
                 arriving.message(len(data), loop.time())
+                metered.traffic.bytes_in += len(data)
         finally:
             timer.cancel()
         bound = request_bytes_max(method)
@@ -308,7 +321,7 @@ def _client_may_leave() -> Iterator[None]:
         raise asyncio.CancelledError("the client went away") from error
 
 
-async def _answer(method: Method, answers: Any, context: Context) -> None:
+async def _answer(method: Method, answers: Any, context: Context, metered: MeteredCall) -> None:
     """Write the answers of a stream."""
     async with aclosing(answers):
         async for answer in answers:
@@ -316,6 +329,7 @@ async def _answer(method: Method, answers: Any, context: Context) -> None:
             del answer  # the objects behind an answer are freed while its encoding is in line
             with _client_may_leave():
                 await context.write(data)
+            metered.traffic.bytes_out += len(data)
             del data
 
 

@@ -19,6 +19,7 @@ from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.admission.connections import ConnectedCaller, Connections
 from ledgermq_broker.bundle.shared.budgets import CALLER, Caller
+from ledgermq_broker.costs.racks import Traffic
 from ledgermq_broker.logs import follow_call
 from ledgermq_broker.ports.call_meter import CANCELLED, OK, CallMeter
 
@@ -51,6 +52,8 @@ class MeteredCall:
         self.connection = context.peer()
         self.source = ""
         """The principal; "" for a caller that was not admitted, or proved nothing."""
+        self.traffic = Traffic()
+        """Counts the bytes of its requests and answers; by itself until the caller is admitted, and for brokers."""
         self.sharer = ""
         self.takes_turns_as = ""
         """Principal or host; "" for a broker, which does not wait."""

@@ -14,10 +14,24 @@ TB = 10**12
 
 
 @dataclass(frozen=True, slots=True)
+class ClientTraffic:
+    """Bytes of requests that clients sent (`bytes_in`) and of answers that they received since the brokers started.
+
+    `rack`: where they run, seen from the broker: `same`, `other`, or `unknown` where the program has no setting `rack`,
+    or the broker has none. Without traffic between brokers, of the Kafka protocol, and of encryption.
+    """
+
+    rack: str
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class CostReport:
     """Costs of a cluster's store. `since`: when the broker that has counted for the shortest time began; brokers count
     from their start. `dollars`: of all requests of all brokers. `costs`: the same by topic and principal, the most
     expensive first; where no topic was asked for they add up to `dollars`. `kept`: bytes in the store.
+    `traffic`: of all topics, by where clients run; brokers of earlier releases do not count it.
     """
 
     since: datetime
@@ -25,6 +39,7 @@ class CostReport:
     dollars: float
     costs: Sequence[TopicCost]
     kept: Sequence[KeptCost]
+    traffic: Sequence[ClientTraffic] = ()
 
 
 def merged(answers: Sequence[pb.ListCostsResponse]) -> CostReport:
@@ -41,8 +56,19 @@ def merged(answers: Sequence[pb.ListCostsResponse]) -> CostReport:
         brokers=len(answers),
         dollars=sum(answer.total_picodollars for answer in answers) / PICO,
         costs=sorted(costs, key=lambda cost: (-cost.dollars, cost.topic, cost.principal)),
+        traffic=_traffic(answers),
         kept=sorted(_kept(answers), key=lambda kept: (-kept.size_bytes, kept.topic)),
     )
+
+
+def _traffic(answers: Iterable[pb.ListCostsResponse]) -> Sequence[ClientTraffic]:
+    sums: dict[str, list[int]] = {}
+    for answer in answers:
+        for each in answer.traffic:
+            found = sums.setdefault(each.rack, [0, 0])
+            found[0] += each.bytes_in
+            found[1] += each.bytes_out
+    return [ClientTraffic(rack, bytes_in, bytes_out) for rack, (bytes_in, bytes_out) in sums.items()]
 
 
 def _kept(answers: Iterable[pb.ListCostsResponse]) -> Iterable[KeptCost]:
