@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,13 @@ from ledgermq_broker.costs.counted import CLUSTER, REST, StoreCosts
 from ledgermq_broker.settings.processes import load_settings
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.prices import PICO, S3_PRICES, Prices, prices_for
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.object_store.wrappers.metered import MeteredStore
 from ledgermq_ledger.object_store.wrappers.payers import Payer, divided, paid_by, payers
+from ledgermq_ledger.object_store.wrappers.wrapper import StoreWrapper
+from tests.virtual_time import virtual, virtual_sources
+
+T = TypeVar("T")
 
 A, B, C = Payer(1, "user:a"), Payer(1, "user:b"), Payer(2)
 PUT, GET = S3_PRICES.picodollars("put"), S3_PRICES.picodollars("get")
@@ -94,3 +102,28 @@ def test_prices_are_set_or_those_of_the_store() -> None:
     assert load_settings(None, price_get_dollars=0).prices(root) == Prices(S3_PRICES.write, 0, 0, S3_PRICES.tb_month)
     assert load_settings(None).prices("file:///x") == prices_for("file:///x") == Prices()
     assert S3_PRICES.storage(10**12) == pytest.approx(23)
+
+
+class _StandsStill(StoreWrapper):
+    """The first put is on its way for ten seconds, and so long that it is sent a second time."""
+
+    puts = 0
+
+    async def run(self, operation: str, what: str, bytes_known: int, step: Callable[[], Awaitable[T]]) -> T:
+        self.puts += operation == "put_if_absent"
+        if operation == "put_if_absent" and self.puts == 1:
+            await asyncio.sleep(10)
+        return await step()
+
+
+@virtual
+async def test_a_put_that_is_sent_twice_is_paid_twice_by_the_same_principals() -> None:
+    costs, spent = StoreCosts(S3_PRICES), Counter[str]()
+    costs.on_spent = lambda principal, part, now_s: spent.update({principal: part})
+    store = MeteredStore(_StandsStill(MemoryStore("")), costs)
+    with paid_by({A: 3, B: 1}):
+        outcome = await settle_put(store, "a", [b"x"], sources=virtual_sources(), hedge_after_s=1.0)
+    assert outcome is PutOutcome.WON
+    await asyncio.sleep(20)
+    assert spent == {"user:a": 2 * PUT * 3 // 4, "user:b": 2 * PUT // 4}
+    assert costs.by_payer([1])[CLUSTER].total == 0
