@@ -94,9 +94,9 @@ async def test_a_root_of_another_format_version_is_refused_and_left_alone() -> N
     store = MemoryStore("", virtual_sources())
     async with cluster_of("a:1", store=store):
         pass
-    await store.put(keys.CLUSTER, cluster_with(await store.get(keys.CLUSTER), format_version=3))
+    await store.put(keys.CLUSTER, cluster_with(await store.get(keys.CLUSTER), format_version=4))
     before = [info async for info in store.list("")]
-    with pytest.raises(FormatNotSupported, match="version 3"):
+    with pytest.raises(FormatNotSupported, match="version 4"):
         async with cluster_of("b:1", store=store):
             pass
     assert [info async for info in store.list("")] == before

@@ -75,7 +75,8 @@ def test_tables_and_help_may_be_cut_off_too(shell: Shell, words: list[str]) -> N
         [LEDGERMQ, *words], stdout=write, stderr=subprocess.PIPE, env=environment, timeout=120, check=False
     )
     os.close(write)
-    assert (done.returncode, done.stderr) == (0, b"")
+    told = [line for line in done.stderr.splitlines() if not line.startswith(b"waiting")]  # on a slow machine
+    assert (done.returncode, told) == (0, [])
 
 
 def test_status(shell: Shell) -> None:

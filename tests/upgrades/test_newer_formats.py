@@ -23,7 +23,7 @@ from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_broker.groups.offsets_topic import partition_of
 from ledgermq_ledger import keys
-from ledgermq_ledger.cluster import GROWN_VERSION, ClusterSettings, read_cluster
+from ledgermq_ledger.cluster import RESTORED_VERSION, ClusterSettings, read_cluster
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
@@ -50,7 +50,7 @@ from tests.worlds.source_readers import batch_reader
 
 NEWER = max(MOVES_VERSION, PINS_VERSION, TYPED_VERSION) + 1
 """Of all objects and records: checkpoints and plans have three versions, segments two, the others one."""
-NEWER_ROOT = GROWN_VERSION + 1
+NEWER_ROOT = RESTORED_VERSION + 1
 BUNDLE = 1
 """It has a plan that is not finished, groups, and a third of the topic `flights`."""
 
