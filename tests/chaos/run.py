@@ -34,6 +34,7 @@ from tests.chaos.librdkafka.sends import add_diaries
 from tests.chaos.librdkafka.sends import told_of as told_of_senders
 from tests.chaos.measures import Measures
 from tests.chaos.members import Members
+from tests.chaos.mover import ENDED_S_MAX as MOVES_ENDED_S_MAX
 from tests.chaos.mover import Mover
 from tests.chaos.plain_reader import PlainReader
 from tests.chaos.queues import QueueWorker
@@ -64,6 +65,11 @@ DRAIN_S_MAX = 180.0
 OVER_S_MAX = 90.0
 """Time for transactions that were left open to end, and for what was staged to be freed."""
 STATUS_EVERY_S = 20.0
+QUEUE_WORKERS = ("hand 0", "hand 1", "hand 2")
+LAST = {*QUEUE_WORKERS, "mover"}
+"""Clients that end after the groups: the queue gets what transactional members still write, and a move ends when
+compaction has passed it.
+"""
 VIOLATIONS_SHOWN = 20
 HAPPENED = "happened.txt"
 """In the folder of the logs: all that a run printed while it went on."""
@@ -151,7 +157,7 @@ class ChaosRun:
             "synchronous": SyncProgram(self.work, "synchronous"),
             "late 0": TimedSender(self.work, "late0", 30, self.timed),
             "late 1": TimedSender(self.work, "late1", 10, self.timed),
-            **{name: QueueWorker(self.work, name, self.queues) for name in ("hand 0", "hand 1", "hand 2")},
+            **{name: QueueWorker(self.work, name, self.queues) for name in QUEUE_WORKERS},
         }
 
     async def _trouble(self) -> None:
@@ -167,10 +173,12 @@ class ChaosRun:
                 self.violations.append(Violation("stuck", f"in good health: {error}"))
             await asyncio.sleep(WARM_UP_S)
             self.work.stopped.set()
-            await self._end(tasks)
+            last = {task for task in tasks if task.get_name() in LAST}
+            await self._end(tasks - last, HEAL_S_MAX)
             self.violations += await until_delivered(self.work)
             self.note("no timed message waits")
             await self._work_off()
+            await self._end(last, MOVES_ENDED_S_MAX + HEAL_S_MAX)
             self.violations += await until_over(self.cluster.target, self.store.direct_url, OVER_S_MAX)
             self.note("all transactions are over")
         finally:
@@ -178,16 +186,19 @@ class ChaosRun:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _end(self, tasks: set[asyncio.Task[None]]) -> None:
-        done, waiting = await asyncio.wait(tasks, timeout=HEAL_S_MAX)
+    async def _end(self, tasks: set[asyncio.Task[None]], seconds_max: float) -> None:
+        if not tasks:
+            return
+        done, waiting = await asyncio.wait(tasks, timeout=seconds_max)
         for task in waiting:
             self.violations.append(
-                Violation("stuck", f"client {task.get_name()} did not end within {HEAL_S_MAX:.0f} s of health")
+                Violation("stuck", f"client {task.get_name()} did not end within {seconds_max:.0f} s of health")
             )
         for task in done:
             if task.exception() is not None:
                 self.violations.append(Violation("bug", f"client {task.get_name()} failed: {task.exception()!r}"))
-        self.note("all clients have ended" if not waiting else "some clients are stuck")
+        names = ", ".join(sorted(task.get_name() for task in tasks))
+        self.note(f"{names}: all have ended" if not waiting else "some clients are stuck")
 
     async def _work_off(self) -> None:
         """The programs that write end, and the members of each group come to the end and leave."""
