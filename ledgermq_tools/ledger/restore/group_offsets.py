@@ -31,8 +31,8 @@ from ledgermq_ledger.log.writing.in_flight import Append
 from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
+from ledgermq_offsets.classic.records import stored_offsets
 from ledgermq_offsets.state.group import Group
-from ledgermq_offsets.state.groups import OffsetsState
 from ledgermq_offsets.state.records import Entry, OffsetEntry, OffsetValue, PendingEntry, encode
 
 WRITER = "ledgermq-restore"
@@ -93,10 +93,9 @@ class _Look:
         return found
 
     async def _groups(self, history: History, partition: int) -> list[Group]:
-        state, topic = OffsetsState(), self.catalog.living(keys.OFFSETS_TOPIC)
-        for record in await read_internal(self.store, history, topic.id, partition):
-            state.apply(record.key, record.value)
-        return list(state.groups.values())
+        topic = self.catalog.living(keys.OFFSETS_TOPIC)
+        records = await read_internal(self.store, history, topic.id, partition)
+        return list(stored_offsets((record.key, record.value) for record in records).groups.values())
 
     async def _end(self, place: PartitionId) -> int | None:
         """Return the end of a partition; None if its topic is gone."""

@@ -9,12 +9,15 @@ assignments, and have to join again. Coordinators of earlier releases refuse a p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
 from ledgermq_ledger.log.log_record import LogRecord, RecordCodec
 from ledgermq_offsets.classic.group import ClassicGroup, ClassicMember
 from ledgermq_offsets.classic.values import State
 from ledgermq_offsets.format import ledgermq_offsets_pb2 as fmt
+from ledgermq_offsets.state.groups import OffsetsState
 
 PREFIX = b"classic/"
 _CODEC: RecordCodec[ClassicGroup] = RecordCodec(keys.OFFSETS_TOPIC)
@@ -62,6 +65,21 @@ def decode(key: bytes, value: bytes | None) -> tuple[str, ClassicGroup | None]:
     if value is None:
         return name, None
     return name, _CODEC.decode(key, value, lambda _, data: None if data is None else _group(name, data))
+
+
+def stored_offsets(records: Iterable[tuple[bytes, bytes | None]]) -> OffsetsState:
+    """Return what the groups of a partition of `__consumer_offsets` have committed and staged, for programs that read
+    the store. `records`: keys and values of all of its records, in order.
+
+    Raises DataDamaged, FormatNotSupported.
+    """
+    state = OffsetsState()
+    for key, value in records:
+        if key.startswith(PREFIX):
+            decode(key, value)  # it commits and stages nothing, but it may be damaged
+        else:
+            state.apply(key, value)
+    return state
 
 
 def _group(name: str, data: bytes) -> ClassicGroup:

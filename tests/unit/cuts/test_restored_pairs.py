@@ -24,6 +24,8 @@ from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.tables.check import find_faults
 from ledgermq_ledger.tables.drop import empty_table
+from ledgermq_offsets.classic import records as classic
+from ledgermq_offsets.classic.group import ClassicGroup
 from ledgermq_offsets.state.groups import OffsetsState
 from ledgermq_offsets.state.records import (
     OffsetEntry,
@@ -65,16 +67,20 @@ async def stage(root: Root, offset: int) -> None:
 
 
 async def groups_of(root: Root) -> OffsetsState:
-    state, topic = OffsetsState(), root.topics[OFFSETS]
+    topic = root.topics[OFFSETS]
     history = await read_history(ledger_of(root.store, topic.bundles[0], cluster=root.cluster))
-    for record in await read_internal(root.store, history, topic.id, 0):
-        state.apply(record.key, record.value)
-    return state
+    records = await read_internal(root.store, history, topic.id, 0)
+    return classic.stored_offsets((record.key, record.value) for record in records)
 
 
 async def committed(root: Root, partition: int = 0, group: str = "g") -> int | None:
     value = (await groups_of(root)).groups[group].offset_of(PartitionId(root.topics["t"].id, partition))
     return None if value is None else value.offset
+
+
+async def join_classic(root: Root) -> None:
+    record = classic.encode(ClassicGroup("k"))
+    await root.put_internal(root.topics[OFFSETS], record.key, record.value)
 
 
 async def a_root_with_groups() -> Root:
@@ -92,6 +98,7 @@ async def test_a_group_that_is_ahead_of_the_cut_goes_on_at_its_end() -> None:
     await commit(root, 1, partition=1)
     await commit(root, 2, group="h")
     await stage(root, 7)
+    await join_classic(root)
     await take_cut(root)
     done = await restore_into(root.store, "c", target)
     new = root_of(done, target, root)

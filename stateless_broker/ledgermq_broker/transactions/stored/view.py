@@ -22,10 +22,9 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.damage import Collecting
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 from ledgermq_ledger.topics.topic import Topic
-from ledgermq_offsets.classic import records as classic
+from ledgermq_offsets.classic.records import stored_offsets
 from ledgermq_offsets.committing.pending import PendingTransaction
 from ledgermq_offsets.committing.pending import transactions as with_offsets
-from ledgermq_offsets.state.groups import OffsetsState
 
 
 class StagedBatch(NamedTuple):
@@ -82,12 +81,8 @@ async def _fold(store: ObjectStore, catalog: Catalog, partition: int, history: H
         found.ids.apply(record.key, record.value)
         found.state.apply(record.key, record.value)
     for topic, number in _partitions(catalog, keys.OFFSETS_TOPIC, history.bundle):
-        groups = OffsetsState()
-        for record in await read_internal(store, history, topic.id, number):
-            if record.key.startswith(classic.PREFIX):
-                classic.decode(record.key, record.value)  # it stages nothing, but it may be damaged
-            else:
-                groups.apply(record.key, record.value)
+        records = await read_internal(store, history, topic.id, number)
+        groups = stored_offsets((record.key, record.value) for record in records)
         pending = ((name, key) for of_producer in groups.pending.values() for name, key in of_producer)
         found.offsets += with_offsets((name, key, groups.groups[name].pending[key]) for name, key in pending)
     for topic, number in _partitions(catalog, keys.STAGED_TOPIC, history.bundle):
