@@ -83,7 +83,7 @@ class ChaosCluster:
         is_kafka: bool = False,
     ) -> None:
         """`command`: what is killed and paused; brokers and rival compactions. `is_kafka`: brokers have a port for
-        clients of the Kafka protocol, each with a line of its own.
+        clients of the Kafka protocol, each over a separate line.
         """
         self.command, self._is_kafka = command, is_kafka
         self.brokers: list[Broker] = []

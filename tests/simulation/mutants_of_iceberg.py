@@ -52,7 +52,7 @@ def gap_is_registered_in_iceberg(patch: Patch) -> None:
 
 @mutant("tables", likely=is_iceberg)
 def iceberg_partition_registered_by_the_bundle_it_left(patch: Patch) -> None:
-    """The list of a partition is read where the catalog of this process has it, whoever is in charge of it."""
+    """The list of a partition is read where the catalog of this process has it, although another broker may own it."""
     partition_registered_by_the_bundle_it_left(patch)
 
 

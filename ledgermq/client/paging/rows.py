@@ -49,7 +49,7 @@ class Rows:
         self._batches = self._between(0, kept)
 
     def fitting(self, records_max: int, bytes_max: int) -> int:
-        """Return how many of the first ones have no more bytes than this: one at least, if there is one."""
+        """Return how many of the first ones have at most so many bytes: one at least, if there is one."""
         fit = bisect_right(list(accumulate(self.sizes[:records_max])), bytes_max)
         return max(fit, min(1, len(self)))
 
@@ -80,10 +80,13 @@ def merged(parts: Sequence[tuple[pa.Table, Sequence[int]]], count: int) -> pa.Ta
     records in the whole, which has `count`.
     """
     table = pa.concat_tables([part for part, _ in parts] or [TABLE_SCHEMA.empty_table()])
-    order, places = [0] * count, [place for _, taken in parts for place in taken]
+    places = [place for _, taken in parts for place in taken]
+    if places == list(range(count)):
+        return table
+    order = [0] * count
     for number, place in enumerate(places):
         order[place] = number
-    return table if places == list(range(count)) else table.take(pa.array(order, pa.int64()))
+    return table.take(pa.array(order, pa.int64()))
 
 
 def _let_go(rows: pa.RecordBatch) -> pa.RecordBatch:

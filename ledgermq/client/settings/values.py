@@ -51,18 +51,16 @@ Interceptor = Callable[[Any], Any]
 """An interceptor of consumers: a message -> the message that the program receives."""
 
 
-def _check_client_id(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise InvalidConfig(f"{name} must be text, not {value!r}")
-    if value:
-        check_client_id(value)
+def _check_sent(check: Callable[[str], object]) -> Callable[[str, object], None]:
+    """Return the check of a text that calls carry; "": they carry none."""
 
+    def checked_text(name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise InvalidConfig(f"{name} must be text, not {value!r}")
+        if value:
+            check(value)
 
-def _check_rack(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise InvalidConfig(f"{name} must be text, not {value!r}")
-    if value:
-        check_rack(value)
+    return checked_text
 
 
 def _check_switch(name: str, value: object) -> None:
@@ -101,9 +99,9 @@ class ClientSettings:
     """
     token_file: str = text(PATH_CHARS_MAX)
     """File that holds the token. It is read again when it changes, so that a token can be renewed."""
-    client_id: str = checked("", _check_client_id)
+    client_id: str = checked("", _check_sent(check_client_id))
     """Name of the program in every call, at most 249 ASCII signs. Quotas may bind it. Root URLs need none."""
-    rack: str = checked("", _check_rack)
+    rack: str = checked("", _check_sent(check_rack))
     """Rack or availability zone in which the program runs, as `rack` of brokers, at most 249 ASCII signs. Brokers count
     by it what crosses racks (`ledgermq cost`). Root URLs need none.
     """

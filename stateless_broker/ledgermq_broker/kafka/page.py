@@ -343,7 +343,7 @@ The broker reads nothing from a connection whose request waits, and refuses none
 
 Share sessions of all connections may have 200,000 places together: one each, and one for each
 partition that they read. The sessions of one host may have as many as are free. Above that a
-session does not begin, and reads no more partitions: `SHARE_SESSION_LIMIT_REACHED`.
+session does not begin, or reads no further partitions: `SHARE_SESSION_LIMIT_REACHED`.
 """
 
 

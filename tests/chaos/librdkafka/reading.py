@@ -48,7 +48,7 @@ class GroupReader:
         self.consumer.subscribe([KAFKA_GROUPS[program.role]], on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def poll(self, count: int, seconds: float) -> None:
-        """Take messages until there are `count`, or no more come for now."""
+        """Take messages until there are `count`, or none comes for now."""
         end_s = time.monotonic() + seconds
         while len(self.taken) < count and time.monotonic() < end_s:
             message = self.consumer.poll(0.05 if self.taken else 0.5)
