@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.page import wrapped
+from infra.crossing import BROKERS, BUNDLES, MEMBERS, PARTITIONS, read, written
 from ledgermq_ledger.object_store.prices import HOURS_A_MONTH, S3_PRICES
 
 SIZING = Path(__file__).parents[1] / "docs" / "sizing.md"
@@ -97,6 +98,16 @@ def crossing(times: float) -> float:
     return times * WRITTEN_GIB * GIB_GB * CROSS_ZONE_GB
 
 
+def crossed() -> dict[str, float]:
+    """Return by how programs run how many times the records of LedgerMQ cross zones, written and read."""
+    near = read(ZONES, with_rack=True)
+    return {
+        "with `rack`, records without keys": written(ZONES, with_rack=True) + near,
+        "with `rack`, keys from every zone": written(ZONES, with_rack=False) + near,
+        "no `rack`": written(ZONES, with_rack=False) + read(ZONES, with_rack=False),
+    }
+
+
 def cores(number: int) -> float:
     return number * CORE_HOUR * HOURS_A_MONTH
 
@@ -115,8 +126,10 @@ def systems() -> list[System]:
     )
     return [
         System("LedgerMQ, clients and brokers in one zone", 0.0, 0.0, objects, requests, ours, 0.0),
-        System("LedgerMQ, in three zones, groups with `rack`", crossing(OTHER_ZONE), 0.0, objects, requests, ours, 0.0),
-        System("LedgerMQ, in three zones, no `rack`", crossing(2 * OTHER_ZONE), 0.0, objects, requests, ours, 0.0),
+        *(
+            System(f"LedgerMQ, in three zones, {how}", crossing(times), 0.0, objects, requests, ours, 0.0)
+            for how, times in crossed().items()
+        ),
         System("Kafka, fetching from followers", following, disks, 0.0, 0.0, None, 0.0),
         System("Kafka, the same with tiered storage", following, local, objects, None, None, 0.0),
         System("Kafka, fetching from leaders", crossing(2 * OTHER_ZONE + REPLICAS - 1), disks, 0.0, 0.0, None, 0.0),
@@ -167,11 +180,14 @@ neutral measurement was found. Rows with a gap cannot be ranked by their sums.
 
 ## What crosses zones
 
-* **LedgerMQ today**: a partition has one owner, in one zone. A producer in another zone sends its records across, which
-  is two thirds of all records if both are spread evenly. It costs more than all requests. Brokers count what crosses,
-  by the setting `rack` of programs ([operations](operations.md#what-topics-cost)). Members of consumer groups with a
-  `rack` get the partitions whose owners are in their zone ([groups](groups.md)), so reading need not cross. Without it
-  two thirds of what is read cross as well. Traffic between brokers and S3 is free in one region.
+* **LedgerMQ**: a partition has one owner, in one zone. Give programs and brokers a `rack`. Then records without a key
+  go to partitions whose owners are in the zone of their producer ([partitioners](serializers.md#partitioners)), and
+  members of consumer groups get such partitions ([groups](groups.md)): nothing crosses. A key has its partition, so
+  where every zone writes every key, two thirds of the records cross. That costs more than all requests. Without `rack`
+  as much of what is read crosses as well. The shares are computed with the product's rules of placement, partitions and
+  groups (`infra/crossing.py`: {brokers} brokers, {bundles} bundles, {partitions} partitions and {members} members,
+  spread evenly), not measured. Brokers count what does cross ([operations](operations.md#what-topics-cost)). Traffic
+  between brokers and S3 is free in one region.
 * **Kafka** copies each record to two other zones, and producers reach leaders as above. Consumers may fetch from
   followers in their zone (KIP-392). With tiered storage only the newest {local} hours lie on disks.
 * **WarpStream, Bufstream and Inkless** take records at a broker of the producer's zone. Inkless publishes 7,803 $ a
@@ -234,6 +250,10 @@ def page() -> str:
         replicas=REPLICAS,
         full=DISK_FULL,
         local=LOCAL_HOURS,
+        brokers=BROKERS,
+        bundles=BUNDLES,
+        partitions=PARTITIONS,
+        members=MEMBERS,
         tb_month=S3_PRICES.tb_month,
         put=S3_PRICES.write,
         get=S3_PRICES.read,

@@ -80,7 +80,7 @@ class Client(MakingProducers, Handling, LookingUp, ClusterAdmin, TopicNames):
         self._own_threads = threads if owns_threads else None
         """Threads that end with this client."""
         connections = Connections(connector, addresses, self.settings, sources, threads, embedding)
-        routing = Routing(connections, self.settings.metadata_age_s_max)
+        routing = Routing(connections, self.settings.metadata_age_s_max, self.settings.rack)
         offsets = Offsets(connections, routing)
         requests = Requests(lambda: context, lambda: admin, self.producer)
         if spans is None:

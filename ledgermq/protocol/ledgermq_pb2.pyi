@@ -708,8 +708,15 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max", "nonce", "deleted_ms", "kept_until_ms")
+    __slots__ = ("name", "topic_id", "partitions", "settings", "created_ms", "error", "message_ttl_ms", "message_ttl_ms_max", "nonce", "deleted_ms", "kept_until_ms", "racks")
     class SettingsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class RacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -727,6 +734,7 @@ class TopicInfo(_message.Message):
     NONCE_FIELD_NUMBER: _ClassVar[int]
     DELETED_MS_FIELD_NUMBER: _ClassVar[int]
     KEPT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    RACKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionInfo]
@@ -738,7 +746,8 @@ class TopicInfo(_message.Message):
     nonce: bytes
     deleted_ms: int
     kept_until_ms: int
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., kept_until_ms: _Optional[int] = ...) -> None: ...
+    racks: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionInfo, _Mapping]]] = ..., settings: _Optional[_Mapping[str, str]] = ..., created_ms: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., message_ttl_ms: _Optional[int] = ..., message_ttl_ms_max: _Optional[int] = ..., nonce: _Optional[bytes] = ..., deleted_ms: _Optional[int] = ..., kept_until_ms: _Optional[int] = ..., racks: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PartitionInfo(_message.Message):
     __slots__ = ("bundle", "owner", "moving_from", "moves")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -42,3 +43,28 @@ async def test_bytes_of_clients_are_counted_by_their_racks(tmp_path: Path) -> No
         metric = AdminPort(broker).metrics()["ledgermq_client_bytes_total"]
         assert metric["in", "same"] == found["same"].bytes_in
         assert metric["out", "other"] == found["other"].bytes_out
+
+
+@pytest.mark.slow
+async def test_records_without_a_key_do_not_cross(tmp_path: Path) -> None:
+    with BrokerProcesses(tmp_path, (tmp_path / "root").as_uri(), (*QUICK, "--bundles", "5")) as brokers:
+        for number in (1, 2):
+            brokers.start("--rack", f"zone-{number}")
+        async with ledgermq.connect(brokers.addresses, rack="zone-1") as client:
+            await client.create_topic("t", 8)
+            async with asyncio.timeout(60):
+                while len({part.owner for part in (await client.describe_topic("t")).partitions}) < 2:
+                    await asyncio.sleep(0.2)
+
+            async def crossed() -> int:
+                return sum(each.bytes_in for each in (await client.describe_costs()).traffic if each.rack == "other")
+
+            async with client.producer() as producer:
+                before = await crossed()
+                for _ in range(20):
+                    await producer.send("t", os.urandom(SENT))
+                assert await crossed() - before < SENT, "what calls cost besides records"
+                before = await crossed()
+                for number in range(20):
+                    await producer.send("t", os.urandom(SENT), key=f"{number}")
+                assert await crossed() - before > 4 * SENT, "a key has its partition"

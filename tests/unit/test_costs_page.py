@@ -18,6 +18,7 @@ from infra.costs_page import (
     systems,
     tiered,
 )
+from infra.crossing import read, written
 from ledgermq_ledger.object_store.prices import S3_PRICES
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,15 @@ def test_tiers_cost_what_each_part_costs() -> None:
     assert tiered(8000 * 1024, WARPSTREAM_WRITTEN) == pytest.approx(
         1024 * (50 * 0.01 + 250 * 0.0075 + 1250 * 0.0055 + 6250 * 0.004 + 200 * 0.003)
     )
+
+
+def test_what_crosses_is_computed_with_the_rules_of_the_product() -> None:
+    assert written(3, with_rack=True) == read(3, with_rack=True) == 0
+    assert written(3, with_rack=False) == pytest.approx(2 / 3)
+    assert read(3, with_rack=False) == pytest.approx(2 / 3, abs=0.1)
+    dollars = {system.name: system.zones for system in systems() if system.name.startswith("LedgerMQ, in three zones")}
+    assert list(dollars.values()) == sorted(dollars.values(), key=lambda zones: zones or 0)
+    assert len(dollars) == 3
 
 
 def test_figures_come_from_the_sizing_page_and_sources_are_used() -> None:

@@ -55,6 +55,8 @@ QUERY_AGAIN_S = 0.5
 QUERY_AGAIN_PART = 0.25
 
 RECORD_BYTES_MAX_DEFAULT = 1024 * 1024
+RACKS_MAX = 1000
+"""Brokers whose racks are remembered. Brokers come and go under new addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,16 @@ class TopicRoute:
 
 
 class Routing:
-    def __init__(self, connections: Connections, age_s_max: float) -> None:
+    """`rack`: in which the program runs, "" if it has not said one."""
+
+    def __init__(self, connections: Connections, age_s_max: float, rack: str = "") -> None:
         self._connections = connections
         self.age_s_max = age_s_max
+        self.rack = rack
+        self.changes = 0
+        """How often owners, or their racks, may have changed."""
+        self._racks: dict[str, str] = {}
+        """By address of the broker. Brokers of earlier releases name none."""
         self._topics: dict[str, TopicRoute] = {}
         self._owners: dict[tuple[str, int], str] = {}
         self._bundles: dict[tuple[str, int], int] = {}
@@ -132,6 +141,10 @@ class Routing:
         """Return the address of the broker to send to; None: not known at present."""
         return self._owners.get((topic, partition))
 
+    def rack_of(self, topic: str, partition: int) -> str:
+        """Return the rack of the broker to send to; "" if it is not known, as from brokers of earlier releases."""
+        return self._racks.get(self._owners.get((topic, partition), ""), "")
+
     def bundle(self, topic: str, partition: int) -> int:
         """Return the bundle that the partition was in at the last look; 0: not known."""
         return self._bundles.get((topic, partition), 0)
@@ -140,6 +153,7 @@ class Routing:
         """Note that the broker at `refused_by` does not own the partition; `owner` is its hint, if
         it gave one.
         """
+        self.changes += 1
         if owner and owner != refused_by:
             self._connections.learn(owner)
             self._owners[(topic, partition)] = owner
@@ -148,10 +162,12 @@ class Routing:
 
     def unreachable(self, address: str) -> None:
         """Send nothing to that broker before an answer or a redirect names it again."""
+        self.changes += 1
         for partition in [partition for partition, owner in self._owners.items() if owner == address]:
             del self._owners[partition]
 
     def forget(self, topic: str) -> None:
+        self.changes += 1
         self._topics.pop(topic, None)
         for known in (self._owners, self._bundles):
             for partition in [partition for partition in known if partition[0] == topic]:
@@ -235,6 +251,10 @@ class Routing:
         if known is not None and known.topic_id != info.topic_id:
             self.forget(info.name)
         self._topics[info.name] = route
+        self.changes += 1
+        if len(self._racks) > RACKS_MAX:
+            self._racks = {}
+        self._racks.update(info.racks)
         for partition, part in enumerate(info.partitions):
             self._bundles[(info.name, partition)] = part.bundle
             if part.owner:

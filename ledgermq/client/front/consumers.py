@@ -259,7 +259,7 @@ class MakingConsumers(Making):
         settings = dict(settings)
         retry = check_consumer_retry(settings.pop("retry", None)) if handler is None else handler.settings.policy
         rule = check_rule(start, self._connections.now())
-        parsed = settings_from(GroupSettings, settings)
+        parsed = settings_from(GroupSettings, {"rack": self._routing.rack} | settings)
         if parsed.broadcast and topics_of(topics)[1]:
             raise InvalidConfig("a broadcast cannot read topics by a pattern; name the topics")
         reset = parsed.auto_offset_reset if "auto_offset_reset" in settings else rule

@@ -3,12 +3,16 @@
 With a key: Kafka's hash, 32-bit murmur2 (Austin Appleby's MurmurHash2 with Kafka's seed), so that
 producers of both systems agree. Without a key, by `KeylessPartition`: "sticky", one partition until
 its batch is full or sent, then another, drawn at random: large batches and an even spread
-(KIP-480); "round_robin", each in turn, from a random one on; "random", any.
+(KIP-480); "round_robin", each in turn, from a random one on; "random", any. All of them keep to `Preferred`
+partitions, where there are some.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -22,6 +26,9 @@ Keyless = Literal["sticky", "round_robin", "random"]
 
 HASHED_TOGETHER_MIN = 100
 """Fewer keys of one length are hashed one by one, which is faster then."""
+
+PREFERRED_LOOKS = 4
+"""Preferred partitions that are looked at before another one is taken. Each costs a choice, not a record."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -112,6 +119,16 @@ def _word(value: int) -> pa.Scalar:
     return pa.scalar(value, pa.uint32())
 
 
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """Partitions that records without a key go to, as long as one of them is not full. `places`: not empty,
+    ascending. `is_full(partition)`: so much waits there that another one is better.
+    """
+
+    places: Sequence[int]
+    is_full: Callable[[int], bool]
+
+
 class KeylessPartition:
     """The current partition for records of one topic without a key."""
 
@@ -120,22 +137,39 @@ class KeylessPartition:
         self._rule = rule
         self._present: int | None = None
 
-    def get(self, partitions: int, avoided: AbstractSet[int] = frozenset()) -> int:
+    def get(self, partitions: int, avoided: AbstractSet[int] = frozenset(), preferred: Preferred | None = None) -> int:
         """Return the partition of the next record: none of `avoided`, unless they are all."""
+        last, is_new = self._present, self._rule != "sticky"
         if self._rule == "random" or self._present is None or self._present >= partitions:
-            self._present = self._random.randrange(partitions)
+            self._present, is_new = self._random.randrange(partitions), True
         elif self._rule == "round_robin":
             self._present = (self._present + 1) % partitions
+        if preferred is not None and (is_new or self._present in avoided):
+            self._present = self._prefer(preferred, self._present, last if self._rule == "sticky" else None)
         if self._present in avoided:
             self._present = self._other(partitions, avoided, self._present)
         return self._present
+
+    def _prefer(self, preferred: Preferred, any_other: int, last: int | None) -> int:
+        """Return a preferred partition: the first one that is not full, from the one in turn or a random one on, and
+        `last` only behind the others; `any_other` if those looked at are full and it is not.
+        """
+        places = preferred.places
+        in_turn = self._rule == "round_robin"
+        first = bisect_left(places, any_other) if in_turn else self._random.randrange(len(places))
+        looked_at = [places[(first + step) % len(places)] for step in range(min(PREFERRED_LOOKS, len(places)))]
+        looked_at.sort(key=lambda place: place == last)  # a stable sort
+        room = (place for place in (*looked_at, any_other) if not preferred.is_full(place))
+        return next(room, looked_at[0])
 
     def _other(self, partitions: int, avoided: AbstractSet[int], present: int) -> int:
         others = [number % partitions for number in range(present, present + partitions)]
         others = [number for number in others if number not in avoided] or [present]
         return others[0] if self._rule == "round_robin" else self._random.choice(others)
 
-    def leave(self, partition: int, partitions: int) -> None:
+    def leave(self, partition: int, partitions: int, preferred: Preferred | None = None) -> None:
         """Sticky: choose another partition if the complete batch was of the current one."""
         if self._rule == "sticky" and partition == self._present and partitions > 1:
             self._present = (partition + self._random.randrange(1, partitions)) % partitions
+            if preferred is not None:
+                self._present = self._prefer(preferred, self._present, partition)

@@ -99,8 +99,8 @@ class ProducerSettings:
     partitioner: Keyless | Partitioner = checked("sticky", _check_partitioner)
     """Chooses the partition of records that name none. sticky, round_robin, random: Kafka's hash of the key;
     records without a key go to one partition until its batch is sent (sticky, for large batches), to each in
-    turn, or to any. A function of a record (`ledgermq.Outgoing`, its value as bytes) and the number of
-    partitions decides for all records.
+    turn, or to any, of those in the `rack` of the client where it has one. A function of a record
+    (`ledgermq.Outgoing`, its value as bytes) and the number of partitions decides for all records.
     """
     availability_timeout_s: float = between(2.0, 0, 3600)
     """Records without a key avoid partitions whose owner has stored nothing for this time although records wait

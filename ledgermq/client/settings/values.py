@@ -102,8 +102,9 @@ class ClientSettings:
     client_id: str = checked("", _check_sent(check_client_id))
     """Name of the program in every call, at most 249 ASCII signs. Quotas may bind it. Root URLs need none."""
     rack: str = checked("", _check_sent(check_rack))
-    """Rack or availability zone in which the program runs, as `rack` of brokers, at most 249 ASCII signs. Brokers count
-    by it what crosses racks (`ledgermq cost`). Root URLs need none.
+    """Rack or availability zone in which the program runs, as `rack` of brokers, at most 249 ASCII signs. Records
+    without a key go to partitions of brokers there, and members of groups get these first; brokers count by it what
+    crosses racks (`ledgermq cost`). Root URLs need none.
     """
     tracing: bool | None = checked(None, _check_switch)
     """True: records carry the trace of the program, and batches and calls of handlers have spans (docs/tracing.md);
@@ -247,9 +248,8 @@ class GroupSettings(ConsumerSettings):
     time-out keeps its partitions.
     """
     rack: str = text(NAME_CHARS_MAX)
-    """Rack or availability zone in which this member runs. A partition that needs a new member goes
-    to one in the rack of its broker (setting `rack` of brokers), with the assignors uniform and
-    sticky.
+    """Rack or availability zone in which this member runs; not set: the `rack` of the client. A partition that needs a
+    new member goes to one in the rack of its broker (setting `rack` of brokers), with the assignors uniform and sticky.
     """
     client_id: str = text(NAME_CHARS_MAX)
     """Name that `ledgermq group describe` shows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ledgermq.errors import LedgerMQError, NotOwner
@@ -77,6 +78,11 @@ class Owners:
             return owner.address
         heartbeat = self._membership.live().get(self.wanted.get(bundle, ""))
         return heartbeat.address if heartbeat is not None else ""
+
+    def racks_of(self, addresses: Collection[str]) -> dict[str, str]:
+        """Return the racks of brokers, by their address, without those that have said none."""
+        known = (self._membership.me, *(member.heartbeat for member in self._membership.members.values()))
+        return {each.address: each.rack for each in known if each.rack and each.address in addresses}
 
     async def owner(self, bundle: int) -> BundleOwner:
         """Return the bundle once it is open here; waits for a takeover that is due.

@@ -57,7 +57,7 @@ class TopicPath:
         listed = (topic for topic in chosen if not topic.internal and topic.name.startswith(request.prefix))
         topics = sorted((topic for topic in listed if topic.name > request.after), key=lambda topic: topic.name)
         # The answer copies each topic; a list of all would fragment the memory by 100 bytes a partition.
-        shown = _name_of if request.names_only else self._info
+        shown = _name_of if request.names_only else self._listed
         return pb.DescribeTopicsResponse(topics=map(shown, topics[: request.limit or None]))
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
@@ -149,6 +149,12 @@ class TopicPath:
         return pb.PrepareMoveResponse()
 
     def _info(self, topic: Topic) -> pb.TopicInfo:
+        """Return the description of one topic, with the racks of its owners."""
+        info = self._listed(topic)
+        info.racks.update(self._ownership.racks_of({part.owner for part in info.partitions}))
+        return info
+
+    def _listed(self, topic: Topic) -> pb.TopicInfo:
         ttl_ms, ttl_ms_max = self._controller.limits.ttl_of(topic)
         return pb.TopicInfo(
             name=topic.name,

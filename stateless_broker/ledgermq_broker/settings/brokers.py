@@ -104,8 +104,9 @@ class BrokerSettings(ProcessSettings):
     )
     rack: str = setting(
         "",
-        "Rack or availability zone in which this broker runs. Group members that give the same `rack` get partitions of"
-        " this broker first, which saves traffic between zones",
+        "Rack or availability zone in which this broker runs. Records without a key from programs that give the same"
+        " `rack` go to partitions of this broker, and their group members get these first, which saves traffic between"
+        " zones",
         max_length=249,
     )
 

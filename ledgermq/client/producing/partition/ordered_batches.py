@@ -111,6 +111,11 @@ class OrderedBatches:
         """Return whether it has work."""
         return bool(self._window or self._sealed or self.open is not None or self._beside)
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether as many complete batches wait as may be under way."""
+        return len(self._sealed) >= self._window_batches
+
     def look(self, now_s: float) -> float | None:
         """Return since when complete batches have waited and none was stored; None: none wait."""
         if not (self._window or self._sealed):

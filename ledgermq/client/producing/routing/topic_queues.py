@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import repeat
 
@@ -23,6 +22,7 @@ from ledgermq.client.producing.partition.partition_queue import PartitionQueue
 from ledgermq.client.producing.partition.phases import Numbering
 from ledgermq.client.producing.partition.sessions import EncodedBatch
 from ledgermq.client.producing.publishing import Publishing
+from ledgermq.client.producing.routing.choices import Choices
 from ledgermq.client.settings.partitioner import KeylessPartition, partition_of_key, partitions_of_keys
 from ledgermq.client.settings.producers import ChosenCompression, ProducerSettings
 from ledgermq.errors import InvalidRecord, MessageTooLarge
@@ -34,12 +34,8 @@ from ledgermq.protocol.levels import (
     partition_at,
     partitions_in,
     place_of,
-    places_of,
 )
 from ledgermq.protocol.naming.message_ids import MESSAGE_ID, check_id
-
-SILENCE_LOOK_S = 0.1
-"""How often partitions are looked through for owners that store nothing, while there are some."""
 
 TAGS_OPEN_MAX = 64
 """With `batch_by` tag, batches of one partition that are open at once; then all are sealed."""
@@ -62,7 +58,6 @@ class TopicQueues:
         self.queues: list[PartitionQueue] = []
         self._settings = settings
         self._connections = context.connections
-        self._routing = context.routing
         self._wake = wake
         self._publishing = publishing
         self._now_us = context.sources.now_us
@@ -74,10 +69,7 @@ class TopicQueues:
         """By level of priority; a topic without levels has one."""
         self._sticks = given == "sticky"
         self._by_tag = settings.batch_by == "tag"
-        self._avoided: AbstractSet[int] = frozenset()
-        """Partitions for records with a key only, as of `_avoided_s`."""
-        self._avoided_s: float | None = None
-        """None: there are none."""
+        self._choices = Choices(self.queues, context.routing, settings.availability_timeout_s)
         self._compression: ChosenCompression | None = None
         self._compressors: list[Compressor] = []
         """One encoder per partition, because records of one key are alike and go to the same
@@ -193,10 +185,10 @@ class TopicQueues:
             return partition_of_key(key, count)
         if message_id is not None:
             return partition_of_key(message_id, count)
-        keyless = self._keyless[level]
-        if self._avoided_s is None:
+        keyless, choices = self._keyless[level], self._choices
+        if choices.are_free:
             return keyless.get(count)
-        return keyless.get(count, places_of(self._silent(), level, self._levels))
+        return keyless.get(count, choices.avoided(level, self._levels), choices.preferred(level, self._levels))
 
     def _level(self, headers: Sequence[tuple[str, bytes | None]]) -> int:
         """Return the level of a record. Raises InvalidRecord for a priority that the program has given, and the
@@ -216,34 +208,9 @@ class TopicQueues:
         return int(value)
 
     def avoid(self, queue: PartitionQueue) -> None:
-        if self._avoided_s is None:
-            self._avoided_s = float("-inf")
+        self._choices.avoid()
         for batch in queue.open_batches():
             batch.close()  # values that are not checked one by one would join it
-
-    def _silent(self) -> AbstractSet[int]:
-        """Return the partitions whose owners have stored nothing for a while. An owner is judged by each of its
-        partitions that has waiting records: another one counts as silent, too, unless it stored some meanwhile.
-        """
-        now_s = self._clock_s()
-        if self._avoided_s is None or now_s - self._avoided_s < SILENCE_LOOK_S:
-            return self._avoided
-        limit_s = now_s - self._settings.availability_timeout_s
-        silent: dict[int, float] = {}
-        owners: dict[str, float] = {}
-        for number, queue in enumerate(self.queues):
-            since_s = queue.look(now_s)
-            if since_s is not None and since_s <= limit_s:
-                silent[number] = since_s
-                if (owner := self._routing.owner(*queue.at)) is not None:
-                    owners[owner] = max(since_s, owners.get(owner, since_s))
-        siblings = {
-            number
-            for number, queue in enumerate(self.queues)
-            if queue.stored_s < owners.get(self._routing.owner(*queue.at) or "", float("-inf"))
-        }
-        self._avoided, self._avoided_s = silent.keys() | siblings, now_s if silent else None
-        return self._avoided
 
     def _open_batch(self, queue: PartitionQueue, deadline_s: float | None) -> Batch:
         self.seal(queue, only_open=self._by_tag)
@@ -270,9 +237,10 @@ class TopicQueues:
     def _leave(self, partition: int) -> None:
         """Let records without a key go to another partition of the level."""
         level = level_of(partition, self._levels)
-        self._keyless[level].leave(
-            place_of(partition, self._levels), partitions_in(level, self._levels, len(self.queues))
-        )
+        count, preferred = partitions_in(level, self._levels, len(self.queues)), None
+        if self._sticks:
+            preferred = self._choices.preferred(level, self._levels)
+        self._keyless[level].leave(place_of(partition, self._levels), count, preferred)
 
     def check_arrow(self, piece: Piece, partition: int | None) -> None:
         """Raise MessageTooLarge or UnknownPartition if the topic cannot take a row. An error of the user's
