@@ -9,9 +9,11 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 
 from ledgermq.errors import InvalidConfig, LedgerMQError, StoreFull, StoreUnusable, Unauthorized
 from ledgermq.sources import Sources
+from ledgermq_ledger.object_store.clouds import azure
 from ledgermq_ledger.object_store.clouds.location import parse_cloud_url
 from ledgermq_ledger.object_store.clouds.store import open_azure
 from ledgermq_ledger.object_store.contract import (
@@ -181,6 +183,26 @@ async def test_a_connection_string_names_account_key_and_endpoint(monkeypatch: p
 @pytest.mark.parametrize("url", ["az://container", "az://container/a/b?account=acc&endpoint=http://127.0.0.1:1"])
 def test_a_url_is_written_as_it_was_read(url: str) -> None:
     assert parse_cloud_url(url).url == url
+
+
+class NoToken:
+    """An identity of Azure that is known, and gets no token."""
+
+    def get_token(self, *_: object, **__: object) -> None:
+        raise ClientAuthenticationError("AADSTS7000222: the client secret has expired")
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_refused_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ACCOUNT_KEY", "KEY", "CONNECTION_STRING"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+    monkeypatch.setattr(azure, "DefaultAzureCredential", NoToken)
+    async with await open_azure("az://bucket/root?account=acc&endpoint=https://localhost:1") as store:
+        for call in ("get", "put", "put_if_absent"):
+            with pytest.raises(Unauthorized, match="AADSTS7000222"):
+                await CALLS[call](store)
 
 
 async def test_requests_are_not_logged(

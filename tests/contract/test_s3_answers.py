@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from pathlib import Path
 
 import pytest
 
@@ -325,3 +327,37 @@ async def test_a_store_that_lists_in_no_order_is_refused(store: ObjectStore, ser
     )
     with pytest.raises(StoreUnusable, match="ascending"):
         _ = [info async for info in store.list("a/")]
+
+
+ROLE = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>short</AccessKeyId><SecretAccessKey>hush-hush</SecretAccessKey><SessionToken>hush</SessionToken>
+<Expiration>{ends}</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+NO_ROLE = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not yours</Message></Error></ErrorResponse>"
+
+
+@pytest.mark.parametrize("library", CLIENTS)
+async def test_a_refused_renewal_of_a_role(
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str
+) -> None:
+    """Credentials that end within ten minutes are renewed by each request."""
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile ours]\nrole_arn = arn:aws:iam::1:role/broker\nsource_profile = base\n"
+        "[profile base]\naws_access_key_id = key\naws_secret_access_key = hush-hush\n"
+    )
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "ours")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", scripted.endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    ends = (datetime.now(UTC) + timedelta(minutes=9)).isoformat()
+    scripted.answer = Answer(200, ROLE.format(ends=ends).encode(), {"Content-Type": "text/xml"})
+    root = f"s3://bucket/root?endpoint={scripted.endpoint}&region=eu-central-1"
+    async with await open_s3(root, library) as store:
+        scripted.answer = Answer(403, NO_ROLE, {"Content-Type": "text/xml"})
+        for call in (CALLS["get"], CALLS["put_if_absent"], CALLS["list"]):
+            with pytest.raises(Unauthorized) as raised:
+                await call(store)
+            assert "hush" not in str(raised.value)

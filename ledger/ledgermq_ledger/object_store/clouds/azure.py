@@ -33,7 +33,7 @@ from ledgermq_ledger.object_store.clouds.connections import connections_to, send
 from ledgermq_ledger.object_store.clouds.location import CloudLocation
 from ledgermq_ledger.object_store.clouds.signing import CloudSigning, Page
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
-from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire
+from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire, Provider
 from ledgermq_ledger.object_store.s3.sending import Sender
 from ledgermq_ledger.object_store.s3.wire import CONNECT_S_MAX, READERS_MAX, WRITERS_MAX, S3Refused, S3Silent, refused
 
@@ -199,11 +199,11 @@ def azure_wires(location: CloudLocation) -> tuple[CloudSigning, AzureWire]:
     except ValueError as error:
         raise InvalidConfig(f"Azure configuration: {error}") from error
     signing = CloudSigning(vendor)
-    return signing, AzureWire(partial(_open, location, account), signing, via)
+    provider = Provider(account.for_obstore)
+    return signing, AzureWire(partial(_open, location, account, provider), provider, signing, via)
 
 
-def _open(location: CloudLocation, account: AzureAccount, options: ClientConfig) -> AzureStore:
-    provider: Any = account.for_obstore
+def _open(location: CloudLocation, account: AzureAccount, provider: Provider, options: ClientConfig) -> AzureStore:
     return AzureStore(
         location.bucket,
         account_name=account.name,

@@ -10,9 +10,8 @@ without it.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,9 @@ from ledgermq_ledger.object_store.clouds.google_account import GoogleAccount, go
 from ledgermq_ledger.object_store.clouds.location import CloudLocation
 from ledgermq_ledger.object_store.clouds.signing import CloudSigning, Page
 from ledgermq_ledger.object_store.clouds.v4_signing import Signer, signed_url
-from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire
+from ledgermq_ledger.object_store.s3.obstore_wire import ObstoreWire, Provider
 from ledgermq_ledger.object_store.s3.sending import Sender
-from ledgermq_ledger.object_store.s3.wire import S3Object, S3Refused, S3Silent, refused
+from ledgermq_ledger.object_store.s3.wire import S3Object, S3Refused, refused
 
 if TYPE_CHECKING:  # obstore has it for type checkers alone
     from obstore.store import ClientConfig
@@ -144,23 +143,13 @@ class GcsWire(ObstoreWire):
     """Single objects by obstore, except for `head`: see the module on etags."""
 
     def __init__(self, location: CloudLocation, account: GoogleAccount, signing: GcsSigning) -> None:
-        super().__init__(partial(_open, location, account), signing, connections_to(location.endpoint or ENDPOINT))
-        self._account = account
+        via = connections_to(location.endpoint or ENDPOINT)
+        provider = Provider(account.for_obstore)
+        super().__init__(partial(_open, location, provider), provider, signing, via)
         self._gcs = signing
 
     async def head(self, name: str) -> S3Object:
         return await self._gcs.head(name)
-
-    @asynccontextmanager
-    async def _errors(self) -> AsyncIterator[None]:
-        """Raise errors as the wire's; obstore gives no reason where it was refused a token."""
-        try:
-            async with super()._errors():
-                yield
-        except S3Silent:
-            if self._account.refusal is not None:
-                raise self._account.refusal from None
-            raise
 
 
 def gcs_wires(location: CloudLocation) -> tuple[GcsSigning, GcsWire]:
@@ -171,8 +160,7 @@ def gcs_wires(location: CloudLocation) -> tuple[GcsSigning, GcsWire]:
     return signing, GcsWire(location, account, signing)
 
 
-def _open(location: CloudLocation, account: GoogleAccount, options: ClientConfig) -> GCSStore:
-    provider: Any = account.for_obstore
+def _open(location: CloudLocation, provider: Provider, options: ClientConfig) -> GCSStore:
     return GCSStore(
         location.bucket,
         base_url=location.endpoint or ENDPOINT,

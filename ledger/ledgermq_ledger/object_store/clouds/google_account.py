@@ -45,20 +45,13 @@ class GoogleAccount:
             raise Unauthorized(f"{NO_CREDENTIALS} ({error})", object_key=WHOSE) from error
         self._request: Any = partial(Request(), timeout=s3_wire.SILENCE_S_MAX)
         self._lock = threading.Lock()
-        self.refusal: Unauthorized | None = None
-        """Why the last renewal was refused; None: it was not."""
 
     def token(self) -> str:
         """Return a token, a new one where it is time. Raises Unauthorized, S3Silent."""
         with self._lock:
             if not self._credentials.valid:
-                try:
-                    with google_errors():
-                        self._credentials.refresh(self._request)
-                except Unauthorized as refusal:
-                    self.refusal = refusal
-                    raise
-            self.refusal = None
+                with google_errors():
+                    self._credentials.refresh(self._request)
             return str(self._credentials.token)
 
     def for_obstore(self) -> dict[str, Any]:

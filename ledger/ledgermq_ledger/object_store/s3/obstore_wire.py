@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,11 +26,11 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from ledgermq.errors import LedgerMQError, StoreUnusable
+from ledgermq.errors import LedgerMQError, StoreUnusable, Unauthorized
 from ledgermq_ledger.object_store.contract import Buffer
 from ledgermq_ledger.object_store.s3 import wire as s3_wire
 from ledgermq_ledger.object_store.s3.sending import UNTRUSTED
-from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire
+from ledgermq_ledger.object_store.s3.signed_wire import S3Client, SignedWire, botocore_errors
 from ledgermq_ledger.object_store.s3.wire import (
     CONNECT_S_MAX,
     READERS_MAX,
@@ -64,9 +65,31 @@ _BEYOND = re.compile(r"\bsource: StartTooLarge\b")
 _NOT_A_PART = re.compile(r"\bsource: (NotPartial|NoContentRange|ParseContentRange)\b")
 
 
+class Provider:
+    """Gives obstore its credentials. obstore calls it in its threads, and does not say why it got none."""
+
+    def __init__(self, renew: Callable[[], dict[str, Any]]) -> None:
+        """`renew` raises Unauthorized, S3Refused, S3Silent."""
+        self._renew = renew
+        self.refusal: Unauthorized | S3Refused | None = None
+        """Why the last renewal was refused; None: it was not."""
+
+    def __call__(self) -> Any:
+        try:
+            credentials = self._renew()
+        except (Unauthorized, S3Refused) as refusal:
+            self.refusal = refusal
+            raise
+        self.refusal = None
+        return credentials
+
+
 class ObstoreWire(S3Wire):
-    def __init__(self, open_: Callable[[ClientConfig], ObjectStore], signed: Signing, via: Connections) -> None:
-        """`open_` opens a store of obstore with these options of its client."""
+    def __init__(
+        self, open_: Callable[[ClientConfig], ObjectStore], provider: Provider, signed: Signing, via: Connections
+    ) -> None:
+        """`open_` opens a store of obstore with these options of its client, and with the provider."""
+        self._provider = provider
         self._signed = signed
         self._reads = open_(client_options(via, READERS_MAX, silence_s=s3_wire.SILENCE_S_MAX))
         self._puts = open_(
@@ -122,6 +145,10 @@ class ObstoreWire(S3Wire):
                 with suppress(S3Refused, S3Silent, LedgerMQError):
                     answer.ahead_ms = ahead_ms((await self._signed.clock()).headers.get("Date", ""))
             raise
+        except S3Silent:
+            if (refusal := self._provider.refusal) is not None:
+                raise refusal from None
+            raise
 
     async def _range(self, name: str, start: int, length: int) -> Buffer:
         async with self._errors():
@@ -176,10 +203,11 @@ def s3_obstore_wire(client: S3Client, signed: SignedWire) -> ObstoreWire:
     path = urlsplit(client.presign("head_object", Key="x"))
     endpoint, in_path = f"{path.scheme}://{path.netloc}", path.path == f"/{client.bucket}/x"
     via = Connections(endpoint, client.proxy, client.ca_bundle)
-    return ObstoreWire(lambda options: _open(client, endpoint, in_path, options), signed, via)
+    provider = Provider(partial(_credentials, client))
+    return ObstoreWire(partial(_open, client, provider, endpoint, in_path), provider, signed, via)
 
 
-def _open(client: S3Client, endpoint: str, in_path: bool, options: ClientConfig) -> S3Store:
+def _open(client: S3Client, provider: Provider, endpoint: str, in_path: bool, options: ClientConfig) -> S3Store:
     encryption: Any = {_ENCRYPTION[name]: value for name, value in client.encryption.parameters.items()}
     return S3Store(
         client.bucket,
@@ -190,27 +218,22 @@ def _open(client: S3Client, endpoint: str, in_path: bool, options: ClientConfig)
         conditional_put="etag",
         skip_signature=False,
         unsigned_payload=True,  # as with presigned URLs: TLS, and the checksums inside a body, protect it
-        credential_provider=_Credentials(client.credentials),
+        credential_provider=provider,
         client_options=options,
         **encryption,
         retry_config={"max_retries": 0},
     )
 
 
-class _Credentials:
-    """Called in obstore's threads."""
-
-    def __init__(self, credentials: Any) -> None:
-        self._credentials = credentials
-
-    def __call__(self) -> Any:
-        frozen = self._credentials.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_KEPT,
-        }
+def _credentials(client: S3Client) -> dict[str, Any]:
+    with botocore_errors():
+        frozen = client.credentials.get_frozen_credentials()
+    return {
+        "access_key_id": frozen.access_key,
+        "secret_access_key": frozen.secret_key,
+        "token": frozen.token,
+        "expires_at": datetime.now(UTC) + CREDENTIALS_KEPT,
+    }
 
 
 @contextmanager
