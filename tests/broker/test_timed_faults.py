@@ -27,6 +27,7 @@ from tests.broker.timer_calls import (
     timed_frame,
     watched,
 )
+from tests.stores.faulty import Faults, FaultyStore
 from tests.stores.full import RefusingStore
 from tests.virtual_time import virtual, virtual_sources
 from tests.waiting import until
@@ -234,3 +235,19 @@ async def test_logs_of_delivered_messages_begin_later_and_those_of_waiting_ones_
         assert await earliest(logs.place_of(waiting)) == held.timers.ranges[waiting].begin_offset
         for range_id in [each for each in logs._next if each != waiting and logs.next_offset(each)]:
             assert await earliest(logs.place_of(range_id)) == logs.next_offset(range_id)
+
+
+@virtual
+async def test_a_message_that_is_no_longer_listed_is_in_its_partition() -> None:
+    """Each call to the store takes a while, so deliveries are under way while a list is asked for."""
+    sources = virtual_sources(1000)
+    store = FaultyStore(MemoryStore("", sources), sources)
+    async with cluster_of("a:1", store=store, **BUNDLES) as cluster:
+        await cluster.create("t", 1)
+        bundle, messages = await bundle_of(cluster, "t", 0), numbered(100, now_s() + 5, 0.01)
+        await send(cluster, "t", 0, *messages)
+        store.faults = Faults(delay_s_max=0.1)
+        while left := (await listed(cluster, bundle)).summary.messages:
+            delivered = await cluster.read_all("t", 0)
+            assert len(delivered) >= len(messages) - left, "in neither place"
+        assert await cluster.read_all("t", 0) == [value for value, _ in messages]

@@ -211,9 +211,10 @@ class TimerPartition:
             )
 
     async def list(self, topic_id: int | None, partition: int | None, messages_max: int) -> pb.ListDelayedResponse:
-        """List what waits; see `ledgermq_broker.timed.listing`."""
-        await self._state.confirmed()
-        return await listed(
+        """List what waits; see `ledgermq_broker.timed.listing`. Whatever the answer leaves out as delivered is then
+        durable in its partition.
+        """
+        answer = await listed(
             self.held,
             self._parts.clock.now_us(),
             self._parts.catalog(),
@@ -222,6 +223,8 @@ class TimerPartition:
             messages_max,
             self.trouble,
         )
+        await self._state.confirmed()
+        return answer
 
     @property
     def trouble(self) -> str:
