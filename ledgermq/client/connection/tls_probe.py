@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 
 from ledgermq.client.settings.tls import ALPN, Tls
 from ledgermq.errors import InvalidConfig
@@ -62,17 +63,57 @@ async def _closed_after_handshake(address: str, context: ssl.SSLContext, name: s
     certificate must be made out for; None: the host.
     """
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     context.set_alpn_protocols([ALPN])
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context, server_hostname=name)
+    loop = asyncio.get_running_loop()
+    # TLS begins apart from the connection. When a caller is cancelled in the turn in which the connection is made,
+    # uvloop's create_connection(ssl=…) waits for no handshake any more, and logs its failure as never retrieved.
+    plain, first = await loop.create_connection(_FirstBytes, host, int(port))
     try:
-        async with asyncio.timeout(ANSWER_WAIT_S):
-            return not await reader.read(1)
-    except TimeoutError:
+        if first.heard.done() or plain.is_closing():
+            raise first.unasked()
+        await loop.start_tls(plain, first, context, server_hostname=host if name is None else name)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_WAIT_S):
+                is_closed = not await first.heard
+                if first.error is not None:
+                    raise first.error
+                return is_closed
         return False
-    except ConnectionResetError:
-        return True
     finally:
-        writer.transport.abort()
+        plain.abort()
+
+
+class _FirstBytes(asyncio.Protocol):
+    """`heard`: whether the broker sends something; False if it closes the connection. `error`: why TLS ended so."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.error: ssl.SSLError | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._set(is_sent=True)
+
+    def eof_received(self) -> None:
+        """Note it now: the transport closes itself after this, and reports its end one turn later."""
+        self._set(is_sent=False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError) and not self.heard.done():
+            self.error = error
+        self._set(is_sent=False)
+
+    def unasked(self) -> OSError:
+        """Return what a handshake would fail with after this: a broker that speaks first does not speak TLS."""
+        if not (self.heard.done() and self.heard.result()):
+            return ConnectionResetError("the broker has closed the connection")
+        error = ssl.SSLError(1, "the broker speaks before the handshake")
+        error.reason = "WRONG_VERSION_NUMBER"
+        return error
+
+    def _set(self, *, is_sent: bool) -> None:
+        if not self.heard.done():
+            self.heard.set_result(is_sent)
 
 
 def _of_client(address: str, tls: Tls) -> str:
