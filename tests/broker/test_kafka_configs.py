@@ -6,7 +6,7 @@ from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.handlers.admin import alterations, configs
-from ledgermq_broker.kafka.handlers.admin.configs import BROKER, RESOURCES_MAX, TOPIC
+from ledgermq_broker.kafka.handlers.admin.configs import BROKER, GROUP, RESOURCES_MAX, TOPIC
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import alter_configs_request as ac
@@ -16,6 +16,7 @@ from ledgermq_broker.kafka.wire.messages import ALTER_CONFIGS, DESCRIBE_CONFIGS,
 from ledgermq_ledger.topics.settings import NAMES
 from tests.broker.access import RULES, change, token
 from tests.broker.kafka_world import KafkaClient, KafkaCluster, in_kafka_cluster
+from tests.broker.test_kafka_identity import proven
 
 ON_THE_TOPIC, ON_THE_BROKER, BY_DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -235,7 +236,7 @@ async def test_what_cannot_be_changed_says_why_and_changes_nothing(cluster: Kafk
     for name in ("t", "u", "v", "w", "x"):
         assert await set_on(cluster, name) == {"retention.ms": "5"}
     me = str(cluster.brokers_of("a:1").me)
-    for kind in (BROKER, 8, 32):
+    for kind in (BROKER, 8, 16):
         assert await alter(client, (me, ("num.partitions", SET, "1")), kind=kind) == [again]
         assert await replace(client, (me, ("num.partitions", "1")), kind=kind) == [again]
 
@@ -278,7 +279,7 @@ async def test_rules_judge_who_may_change_settings(cluster: KafkaCluster) -> Non
         await broker.service.create_topic(pb.CreateTopicRequest(name=name))
     await change(cluster, grant=["allow user:ann alter mine", "allow user:ann describe seen"])
     admitted = await broker.door.admit("Bearer " + (await token(cluster, "ann")).text)
-    handlers = alterations.answers(broker.context.sources)
+    handlers = alterations.answers(broker.context.sources, lambda: broker.settings)
     denied, names = Code.TOPIC_AUTHORIZATION_FAILED, ("mine", "seen", "theirs")
     for op in ("retention.ms", "flush.ms"):
         for validate_only in (True, False):
@@ -288,3 +289,73 @@ async def test_rules_judge_who_may_change_settings(cluster: KafkaCluster) -> Non
                 found = (await handlers[api](Asked(admitted.api, request, 1))).responses
                 assert [one.error_code for one in found] == [Code.NONE, denied, denied]
     assert await set_on(cluster, "seen") == await set_on(cluster, "theirs") == {}
+
+
+@in_kafka_cluster("a:1", kafka_share_auto_offset_reset="earliest")
+async def test_any_share_group_shows_what_counts_for_all(cluster: KafkaCluster) -> None:
+    client, broker = cluster.connect("a:1"), cluster.brokers["a:1"]
+    found = await values(client, GROUP, "g")
+    assert found == {
+        "share.auto.offset.reset": ("earliest", ON_THE_BROKER),
+        "share.delivery.count.limit": ("5", BY_DEFAULT),
+        "share.heartbeat.interval.ms": ("5000", BY_DEFAULT),
+        "share.record.lock.duration.ms": ("30000", BY_DEFAULT),
+        "share.session.timeout.ms": ("45000", BY_DEFAULT),
+    }
+    broker.apply(broker.settings.model_copy(update={"kafka_share_auto_offset_reset": "latest"}))
+    chosen = await values(client, GROUP, "gr\u00fcn", keys=["share.auto.offset.reset", "no.such"])
+    assert chosen == {"share.auto.offset.reset": ("latest", BY_DEFAULT)}
+    [shown] = await describe(client, (GROUP, "g"))
+    assert all(one.read_only for one in shown.configs)
+    assert [one.error_code for one in await describe(client, (GROUP, ""))] == [Code.INVALID_GROUP_ID]
+
+
+@in_kafka_cluster("a:1")
+async def test_a_share_group_takes_only_the_settings_that_it_has(cluster: KafkaCluster) -> None:
+    client = cluster.connect("a:1")
+
+    async def altered(*configs: tuple[str, int, str | None], name: str = "g") -> int:
+        resource = ia.AlterConfigsResource(GROUP, name, [ia.AlterableConfig(*each) for each in configs])
+        [found] = (
+            await client.call(INCREMENTAL_ALTER_CONFIGS, 1, ia.IncrementalAlterConfigsRequest([resource]))
+        ).responses
+        assert (found.error_message is None) == (found.error_code == 0)
+        return int(found.error_code)
+
+    reset, lock, wrong = "share.auto.offset.reset", "share.record.lock.duration.ms", Code.INVALID_CONFIG
+    assert await altered((reset, SET, "latest"), (lock, SET, "30000")) == 0
+    assert await altered((reset, DELETE, None), (lock, DELETE, None)) == 0
+    assert await altered((reset, SET, "earliest")) == wrong
+    assert await altered((lock, SET, "15000")) == wrong
+    assert await altered((lock, SET, None)) == wrong
+    assert await altered((lock, APPEND, "30000")) == wrong
+    assert await altered((lock, SUBTRACT, "30000")) == wrong
+    assert await altered(("consumer.session.timeout.ms", SET, "45000")) == wrong
+    assert await altered((lock, SET, "30000"), (lock, SET, "30000")) == Code.INVALID_REQUEST
+    assert await altered((reset, SET, "latest"), name="") == Code.INVALID_GROUP_ID
+
+    async def replaced(**configs: str) -> int:
+        resource = ac.AlterConfigsResource(
+            GROUP, "g", [ac.AlterableConfig(name, text) for name, text in configs.items()]
+        )
+        [found] = (await client.call(ALTER_CONFIGS, 2, ac.AlterConfigsRequest([resource]))).responses
+        return int(found.error_code)
+
+    assert await replaced(**{reset: "latest"}) == 0
+    assert await replaced() == 0
+    assert await replaced(**{reset: "earliest"}) == wrong
+
+
+@in_kafka_cluster("a:1", **RULES)
+async def test_settings_of_a_group_are_for_its_members(cluster: KafkaCluster) -> None:
+    client = await proven(cluster, "ann")
+    [found] = await describe(client, (GROUP, "g"))
+    assert (found.error_code, found.configs) == (Code.GROUP_AUTHORIZATION_FAILED, [])
+    resource = ia.AlterConfigsResource(GROUP, "g", [ia.AlterableConfig("share.auto.offset.reset", SET, "latest")])
+    request = ia.IncrementalAlterConfigsRequest([resource])
+    [result] = (await client.call(INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
+    assert result.error_code == Code.GROUP_AUTHORIZATION_FAILED
+    await change(cluster, grant=["allow user:ann group g"])
+    assert "share.auto.offset.reset" in await values(client, GROUP, "g")
+    [result] = (await client.call(INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
+    assert result.error_code == 0

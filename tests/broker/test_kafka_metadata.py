@@ -131,7 +131,7 @@ def test_a_bundle_without_an_owner_has_no_leader() -> None:
         def present(self) -> dict[str, Any]:
             return {}
 
-    brokers = Brokers(Nothing(), Directory(3), "00" * 16)  # type: ignore[arg-type]
+    brokers = Brokers(Nothing(), Directory(3), "00" * 16, lambda: 0)  # type: ignore[arg-type]
     assert brokers.leader(pb.PartitionInfo(bundle=1, moves=1)) == Leader(NO_LEADER, 1 << 20, False)
 
 

@@ -10,6 +10,7 @@ move counts more than any term. So a client that was shown a former owner takes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -68,10 +69,15 @@ def host_and_port(address: str) -> tuple[str, int]:
 class Brokers:
     """`cluster_id`: 32 hexadecimal digits."""
 
-    def __init__(self, membership: Membership, directory: Directory, cluster_id: str) -> None:
+    """`catalog_offset()`: grows with each change of topics and access rules that this broker has read."""
+
+    def __init__(
+        self, membership: Membership, directory: Directory, cluster_id: str, catalog_offset: Callable[[], int]
+    ) -> None:
         self._membership = membership
         self._directory = directory
         self.cluster_id = cluster_id
+        self.catalog_offset = catalog_offset
 
     @property
     def me(self) -> int:

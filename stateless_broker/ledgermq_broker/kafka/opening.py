@@ -54,7 +54,9 @@ class KafkaPort:
         return cls(listener, address)
 
     async def serve(self, broker: Broker, settings: BrokerSettings, meter: CallMeter, connections: Connections) -> None:
-        brokers = Brokers(broker.membership, broker.directory, broker.cluster_id)
+        brokers = Brokers(
+            broker.membership, broker.directory, broker.cluster_id, lambda: broker.metadata.catalog.offset
+        )
         broker.alarms.add(lambda: _out_of_reach(brokers))
         await self._listener.serve(
             Parts(

@@ -133,11 +133,11 @@ answered in version 0 with what is served.
 
 | program | seen |
 |---|---|
-| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users), `-delete-records` |
+| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users, groups), `-delete-records` |
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
-| | `-console-share-consumer`, `-share-groups` (list, members, offsets, their deletion) |
+| | `-console-share-consumer`, `-share-groups` (list, members, offsets, deletion of both) |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
@@ -179,7 +179,9 @@ beside them, or expect offsets of control records, which there are none of here.
   is `INVALID_RECORD_STATE`. A group begins where `kafka_share_auto_offset_reset` says, at the end
   by default; Kafka's tools and `ledgermq queue reset` let it begin elsewhere. To Kafka's tools a
   group is empty when the coordinator knows no members of this protocol, so stop members of ours
-  before you set offsets. They do not list empty groups. Members of ours keep those of this protocol
+  before you set offsets, or delete the group. A group exists where it has begun, so lists ask the
+  owners of all partitions. All share groups have the same settings: `kafka-configs --entity-type
+  groups` shows them, and takes what is in force already. Members of ours keep those of this protocol
   out if they have a filter. A member that asks for a group with the name of a consumer group that
   has members gets `GROUP_ID_NOT_FOUND`; other checks of names there are none
   ([why](decisions/0104-kafka-share-groups.md)).

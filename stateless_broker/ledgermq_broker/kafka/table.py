@@ -139,8 +139,19 @@ TABLE: Sequence[Served] = (
     Served(OFFSET_COMMIT, 2, 9, "No retention of single commits: `offsets_retention_ms` counts for all"),
     Served(OFFSET_FETCH, 1, 9, "The leader epoch of a commit is not kept: −1"),
     Served(DESCRIBE_GROUPS, 0, 6, "Groups whose members the broker assigns are shown, too"),
-    Served(LIST_GROUPS, 0, 5, "The groups of the broker that is asked, as in Kafka"),
-    Served(DELETE_GROUPS, 0, 2, ""),
+    Served(
+        LIST_GROUPS,
+        0,
+        5,
+        "The groups of the broker that is asked, as in Kafka. Share groups without members from version 5 on",
+    ),
+    Served(
+        DELETE_GROUPS,
+        0,
+        2,
+        "Share groups, too. A name that is a consumer group and a share group gets error 24: delete one of them by"
+        " `ledgermq group` or `ledgermq queue`",
+    ),
     Served(OFFSET_DELETE, 0, 0, "Only while the group has no members of the classic kind"),
     Served(
         CONSUMER_GROUP_HEARTBEAT,
@@ -209,20 +220,21 @@ TABLE: Sequence[Served] = (
         DESCRIBE_CONFIGS,
         1,
         4,
-        "Topics, and a few names of the broker that is asked, which are read-only. 5,000 resources in a request, no"
-        " documentation",
+        "Topics; of the broker that is asked, and of share groups, a few names, which are read-only. 5,000 resources in"
+        " a request, no documentation",
     ),
     Served(
         ALTER_CONFIGS,
         0,
         2,
-        "Topics only. Unsets what the request does not name; a legal hold has to be named, else error 44",
+        "Topics. Unsets what the request does not name; a legal hold has to be named, else error 44",
     ),
     Served(
         INCREMENTAL_ALTER_CONFIGS,
         0,
         1,
-        "Topics only; brokers get error 42. Set and delete; append and subtract get error 40",
+        "Topics; brokers get error 42, share groups error 40 for what is not in force. Set and delete; append and"
+        " subtract get error 40",
     ),
     Served(
         DESCRIBE_CLUSTER,

@@ -11,14 +11,12 @@ from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler, named_topics
 from ledgermq_broker.kafka.handlers.offsets import ask
 from ledgermq_broker.kafka.wire.generated import describe_log_dirs_response as described
 from ledgermq_broker.kafka.wire.messages import DESCRIBE_LOG_DIRS, Api
-from ledgermq_ledger import keys
 
 DIRECTORY = "ledgermq"
-TOPICS_PER_CALL = 1000
 
 
 def answers(brokers: Brokers) -> Mapping[Api, Handler]:
@@ -55,9 +53,4 @@ async def _infos(asked: Asked, names: list[str] | None) -> list[pb.TopicInfo]:
     """Return those of these topics that exist and that the caller may see. None: all that it may see."""
     if names is None:
         return list((await asked.api.describe_topics(pb.DescribeTopicsRequest())).topics)
-    found: list[pb.TopicInfo] = []
-    names = [name for name in names if not keys.is_internal(name)]
-    for at in range(0, len(names), TOPICS_PER_CALL):
-        answer = await asked.api.describe_topics(pb.DescribeTopicsRequest(topics=names[at : at + TOPICS_PER_CALL]))
-        found += [info for info in answer.topics if not info.HasField("error")]
-    return found
+    return [info for info in (await named_topics(asked.api, names)).values() if not info.HasField("error")]

@@ -13,6 +13,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.brokers import Brokers
+from ledgermq_broker.kafka.handlers.asked import named_topics
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 from ledgermq_broker.kafka.wire.generated import describe_cluster_request as asked_cluster
 from ledgermq_broker.kafka.wire.generated import describe_cluster_response as described
@@ -20,7 +21,6 @@ from ledgermq_broker.kafka.wire.generated import metadata_request as asked
 from ledgermq_broker.kafka.wire.generated import metadata_response as answered
 from ledgermq_ledger import keys
 
-TOPICS_PER_CALL = 1000
 NO_TOPIC = bytes(16)
 OF_BROKERS, OF_CONTROLLERS = 1, 2
 """Kinds of endpoints."""
@@ -75,14 +75,11 @@ class MetadataHandler:
     ) -> list[answered.MetadataResponseTopic]:
         topics = [
             answered.MetadataResponseTopic(error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=NO_TOPIC)
-            for name in names
+            for name in dict.fromkeys(names)
             if keys.is_internal(name)
         ]
-        names = [name for name in names if not keys.is_internal(name)]
-        for at in range(0, len(names), TOPICS_PER_CALL):
-            request = pb.DescribeTopicsRequest(topics=names[at : at + TOPICS_PER_CALL], auto_create=auto_create)
-            topics += [self._topic(info) for info in (await api.describe_topics(request)).topics]
-        return topics
+        found = await named_topics(api, names, auto_create=auto_create)
+        return topics + [self._topic(info) for info in found.values()]
 
     async def _by_id(self, api: BrokerApi, uuids: set[bytes]) -> list[answered.MetadataResponseTopic]:
         found = await api.describe_topics(pb.DescribeTopicsRequest())

@@ -11,6 +11,7 @@ from ledgermq_broker.kafka.handlers.admin import alterations, configs, records, 
 from ledgermq_broker.kafka.handlers.asked import Handler
 from ledgermq_broker.kafka.handlers.groups import committed, consumer, listing, membership, share, share_offsets
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
+from ledgermq_broker.kafka.handlers.groups.share_offsets import ShareOffsetsHandler
 from ledgermq_broker.kafka.handlers.metadata import MetadataHandler
 from ledgermq_broker.kafka.handlers.offsets import OffsetsHandler
 from ledgermq_broker.kafka.handlers.security import acls, quotas, scram
@@ -39,6 +40,7 @@ def handlers(
     the connection holds. `members`: of share groups, which all connections share.
     """
     metadata, offsets = MetadataHandler(brokers), OffsetsHandler()
+    of_shares = ShareOffsetsHandler(brokers, members, sources)
 
     return {
         DESCRIBE_CLUSTER: lambda asked: metadata.cluster(asked.message),
@@ -53,11 +55,11 @@ def handlers(
         SHARE_FETCH: shares.fetch,
         SHARE_ACKNOWLEDGE: shares.acknowledge,
         **share.answers(brokers, members),
-        **share_offsets.answers(brokers, members, sources),
-        **listing.answers(members),
+        **share_offsets.answers(of_shares),
+        **listing.answers(brokers, members, of_shares),
         **records.answers(),
         **topics.answers(brokers, sources),
-        **alterations.answers(sources),
+        **alterations.answers(sources, settings),
         **configs.answers(brokers, settings),
         **log_dirs.answers(brokers),
         **acls.answers(sources),

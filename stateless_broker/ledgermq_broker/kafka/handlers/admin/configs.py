@@ -1,5 +1,5 @@
 """Answer DescribeConfigs: of topics what our own DescribeTopics shows, to those who may describe them; of the broker
-that is asked a few names.
+that is asked a few names; of any share group, which need not exist, what counts for all of them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.admin.changes import topic_code
-from ledgermq_broker.kafka.handlers.admin.described import of_broker, of_topic
+from ledgermq_broker.kafka.handlers.admin.described import of_broker, of_group, of_topic
 from ledgermq_broker.kafka.handlers.admin.living import living
-from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler, named_topics
+from ledgermq_broker.kafka.handlers.groups.membership import group_code
+from ledgermq_broker.kafka.handlers.groups.names import inside
+from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import describe_configs_request as asked_configs
 from ledgermq_broker.kafka.wire.generated import describe_configs_response as described
 from ledgermq_broker.kafka.wire.messages import DESCRIBE_CONFIGS, Api
 from ledgermq_broker.settings.brokers import BrokerSettings
-from ledgermq_ledger import keys
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 RESOURCES_MAX = 5_000
 """Topics and brokers that one request names: an answer has some 2 KiB for each, and 6 KiB with synonyms."""
-TOPICS_PER_CALL = 200
 
 
 def answers(brokers: Brokers, settings: Callable[[], BrokerSettings]) -> Mapping[Api, Handler]:
@@ -40,7 +41,7 @@ async def _describe(asked: Asked, brokers: Brokers, settings: BrokerSettings) ->
     request: asked_configs.DescribeConfigsRequest = asked.message
     wanted = {(one.resource_type, one.resource_name): one for one in request.resources}
     too_many = len(wanted) > RESOURCES_MAX
-    names = [name for kind, name in wanted if kind == TOPIC and not keys.is_internal(name)]
+    names = [name for kind, name in wanted if kind == TOPIC]
     infos = await _infos(asked.api, [] if too_many else names)
     answer = described.DescribeConfigsResponse()
     for (kind, name), one in wanted.items():
@@ -52,12 +53,25 @@ async def _describe(asked: Asked, brokers: Brokers, settings: BrokerSettings) ->
             if kind == TOPIC:
                 info = _info(infos, name)
                 found.configs = of_topic(info, settings, chosen, synonyms=request.include_synonyms)
+            elif kind == GROUP:
+                await may_group(asked.api, name)
+                found.configs = of_group(settings, chosen, synonyms=request.include_synonyms)
             else:
                 found.configs = _of_broker(kind, name, brokers, settings, chosen, synonyms=request.include_synonyms)
         except LedgerMQError as error:
-            found.error_code, found.error_message = topic_code(error), error.message
+            found.error_code, found.error_message = resource_code(kind, error), error.message
         answer.results.append(found)
     return answer
+
+
+async def may_group(api: BrokerApi, name: str) -> None:
+    """Raises Unauthorized, InvalidGroupName and others."""
+    await api.find_coordinator(pb.FindCoordinatorRequest(group=inside(name)))
+
+
+def resource_code(kind: int, error: LedgerMQError) -> Code:
+    """Return the code of a resource that cannot be described or changed."""
+    return group_code(error) if kind == GROUP else topic_code(error)
 
 
 def _info(infos: Mapping[str, pb.TopicInfo | LedgerMQError], name: str) -> pb.TopicInfo:
@@ -71,15 +85,10 @@ def _info(infos: Mapping[str, pb.TopicInfo | LedgerMQError], name: str) -> pb.To
 
 async def _infos(api: BrokerApi, names: list[str]) -> dict[str, pb.TopicInfo | LedgerMQError]:
     """Return what was answered for each topic, as the controller knows it now."""
-    infos: dict[str, pb.TopicInfo | LedgerMQError] = {}
-    for at in range(0, len(names), TOPICS_PER_CALL):
-        part = names[at : at + TOPICS_PER_CALL]
-        try:
-            answer = await api.describe_topics(pb.DescribeTopicsRequest(topics=part, fresh=at == 0))
-            infos |= {info.name: info for info in answer.topics}
-        except LedgerMQError as error:
-            infos |= dict.fromkeys(part, error)
-    return infos
+    try:
+        return dict(await named_topics(api, names, fresh=True))
+    except LedgerMQError as error:
+        return dict.fromkeys(names, error)
 
 
 def _of_broker(
@@ -87,7 +96,8 @@ def _of_broker(
 ) -> list[described.DescribeConfigsResourceResult]:
     if kind != BROKER:
         raise InvalidRequest(
-            f"topics ({TOPIC}) and brokers ({BROKER}) have settings here, resource type {kind} has none"
+            f"topics ({TOPIC}), brokers ({BROKER}) and groups ({GROUP}) have settings here, resource type {kind} has"
+            " none"
         )
     if not name:
         return []  # brokers share no settings that a client could change

@@ -5,18 +5,23 @@ source 4   set in the settings of the broker
 source 5   the default
 
 A broker shows the names that Kafka's programs look for, all read-only: its settings come from its file, variables
-and flags. No setting that is shown is secret, so none is sensitive.
+and flags. So does a share group: what counts for one counts for all. No setting that is shown is secret, so none is
+sensitive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
+from ledgermq.errors import InvalidConfig
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.kafka.handlers.admin.topic_settings import outside
+from ledgermq_broker.kafka.handlers.admin.topic_settings import DELETE, SET, outside
+from ledgermq_broker.kafka.handlers.groups.share_members import INTERVAL_MS, SESSION_S
+from ledgermq_broker.kafka.handlers.shares.converting import DELIVERIES_MAX
+from ledgermq_broker.kafka.handlers.shares.fetching import LOCK_MS
 from ledgermq_broker.kafka.wire.generated.describe_configs_response import (
     DescribeConfigsResourceResult,
     DescribeConfigsSynonym,
@@ -54,6 +59,14 @@ ALWAYS = {
     "min.insync.replicas": ("1", LONG),
     "unclean.leader.election.enable": ("false", BOOLEAN),
 }
+OF_GROUPS = {
+    "share.delivery.count.limit": DELIVERIES_MAX,
+    "share.heartbeat.interval.ms": INTERVAL_MS,
+    "share.record.lock.duration.ms": LOCK_MS,
+    "share.session.timeout.ms": round(1000 * SESSION_S),
+}
+RESET = "share.auto.offset.reset"
+"""The one setting of share groups that brokers set."""
 
 Level = tuple[str, str | None, int]
 """Name, value and source."""
@@ -97,6 +110,37 @@ def of_broker(
         for name, (kind, value, source) in sorted(found.items())
         if not chosen or name in chosen
     ]
+
+
+def of_group(
+    brokers: BrokerSettings, chosen: Collection[str], *, synonyms: bool
+) -> list[DescribeConfigsResourceResult]:
+    """Return the settings of any share group. `chosen`: as above."""
+    return [
+        _entry(name, kind, ((name, value, source),), is_fixed=True, synonyms=synonyms)
+        for name, (kind, value, source) in sorted(_group_levels(brokers).items())
+        if not chosen or name in chosen
+    ]
+
+
+def check_group(configs: Iterable[tuple[str, int, str | None]], brokers: BrokerSettings) -> None:
+    """Check that these operations leave the settings of a share group as they are. Raises InvalidConfig."""
+    levels = _group_levels(brokers)
+    for name, operation, value in configs:
+        if name not in levels:
+            raise InvalidConfig(f"groups have no setting {name!r} here; they have {', '.join(sorted(levels))}")
+        if operation == DELETE or (operation == SET and value == levels[name][1]):
+            continue
+        why = "set kafka_share_auto_offset_reset of the brokers" if name == RESET else "it does not change"
+        raise InvalidConfig(f"{name} is {levels[name][1]} for all groups: {why}")
+
+
+def _group_levels(brokers: BrokerSettings) -> dict[str, tuple[int, str | None, int]]:
+    """Return type, value and source of each setting."""
+    fixed: dict[str, tuple[int, str | None, int]] = {
+        name: (LONG, str(value), BY_DEFAULT) for name, value in OF_GROUPS.items()
+    }
+    return {**fixed, RESET: (TEXT, *_set(brokers, "kafka_share_auto_offset_reset"))}
 
 
 def _of_brokers(name: str, info: pb.TopicInfo, brokers: BrokerSettings) -> Level:

@@ -2,6 +2,10 @@
 
 Groups with members of our own protocol are shown as consumer groups, too. Each broker lists the groups that it
 coordinates, and tools ask all brokers.
+
+A share group without members of this protocol is known to the owners of the partitions in which it has begun, so all
+of them are asked: for clients that know types of groups, and wish to see such a group. To Kafka's tools a name is one
+group, to LedgerMQ it may be one of each kind: such a name is not deleted, because it is not known which is meant.
 """
 
 from __future__ import annotations
@@ -12,10 +16,18 @@ from collections.abc import Awaitable, Mapping
 from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
+from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import Asked, Handler, all_here
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside, outside
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
+from ledgermq_broker.kafka.handlers.groups.share_offsets import (
+    Place,
+    ShareOffsetsHandler,
+    begun_groups,
+    begun_in,
+    check_coordinator,
+)
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import delete_groups_response, describe_groups_response, list_groups_response
 from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Api
@@ -29,13 +41,16 @@ STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingReba
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
-def answers(members: ShareMembers) -> Mapping[Api, Handler]:
-    """Return the handlers. `members`: of share groups."""
+def answers(brokers: Brokers, members: ShareMembers, shares: ShareOffsetsHandler) -> Mapping[Api, Handler]:
+    """Return the handlers. `members`: of share groups. `shares`: deletes them."""
 
     def listed(asked: Asked) -> Awaitable[list_groups_response.ListGroupsResponse]:
-        return list_groups(asked, members)
+        return list_groups(asked, brokers, members)
 
-    return {DESCRIBE_GROUPS: describe, LIST_GROUPS: listed, DELETE_GROUPS: delete}
+    def deleted(asked: Asked) -> Awaitable[delete_groups_response.DeleteGroupsResponse]:
+        return delete(asked, shares)
+
+    return {DESCRIBE_GROUPS: describe, LIST_GROUPS: listed, DELETE_GROUPS: deleted}
 
 
 async def describe(asked: Asked) -> describe_groups_response.DescribeGroupsResponse:
@@ -108,11 +123,13 @@ def _members(info: pb.GroupInfo) -> list[describe_groups_response.DescribedGroup
     return found
 
 
-async def list_groups(asked: Asked, members: ShareMembers) -> list_groups_response.ListGroupsResponse:
+async def list_groups(asked: Asked, brokers: Brokers, members: ShareMembers) -> list_groups_response.ListGroupsResponse:
     states = {state.lower() for state in asked.message.states_filter}
     types = {kind.lower() for kind in asked.message.types_filter}
     try:
         groups = await all_here(lambda partition: _groups_of(asked.api, partition))
+        with_empty = asked.version >= TYPES_FROM and (not types or SHARE in types) and (not states or "empty" in states)
+        shares = await _share_groups(asked.api, brokers, members, with_empty=with_empty)
     except LedgerMQError as error:
         return list_groups_response.ListGroupsResponse(error_code=group_code(error))
     listed = [
@@ -124,11 +141,10 @@ async def list_groups(asked: Asked, members: ShareMembers) -> list_groups_respon
         )
         for info in groups
     ]
-    listed += await _share_groups(asked.api, members)
     return list_groups_response.ListGroupsResponse(
         groups=[
             one
-            for one in listed
+            for one in listed + shares
             if (not states or one.group_state.lower() in states) and (not types or one.group_type in types)
         ]
     )
@@ -138,17 +154,21 @@ def _kind(info: pb.GroupInfo) -> str:
     return CONSUMER if info.member_count and not info.HasField("classic") else CLASSIC
 
 
-async def _share_groups(api: BrokerApi, members: ShareMembers) -> list[list_groups_response.ListedGroup]:
-    """Return the share groups with members that this broker coordinates, and that the caller may see."""
+async def _share_groups(
+    api: BrokerApi, brokers: Brokers, members: ShareMembers, *, with_empty: bool
+) -> list[list_groups_response.ListedGroup]:
+    """Return the share groups that this broker coordinates, and that the caller may see."""
+    states = dict.fromkeys(await begun_groups(api), pb.EMPTY) if with_empty else {}
+    states |= dict.fromkeys(members.groups(asyncio.get_running_loop().time()), pb.STABLE)
     found = []
-    for group in members.groups(asyncio.get_running_loop().time()):
+    for group, state in sorted(states.items()):
         try:
-            await api.find_coordinator(pb.FindCoordinatorRequest(group=inside(group)))
+            await check_coordinator(brokers, api, group)
         except LedgerMQError:
             continue
         found.append(
             list_groups_response.ListedGroup(
-                group_id=group, protocol_type=SHARE, group_state=STATES[pb.STABLE], group_type=SHARE
+                group_id=group, protocol_type=SHARE, group_state=STATES[state], group_type=SHARE
             )
         )
     return found
@@ -165,13 +185,35 @@ async def _groups_of(api: BrokerApi, partition: int) -> list[pb.GroupInfo] | Non
     return list(answer.groups) if answer.partitions else None
 
 
-async def delete(asked: Asked) -> delete_groups_response.DeleteGroupsResponse:
-    results = []
-    for name in asked.message.groups_names:
-        code = Code.NONE
-        try:
-            await asked.api.delete_group(pb.DeleteGroupRequest(group=inside(name)))
-        except LedgerMQError as error:
-            code = group_code(error)
-        results.append(delete_groups_response.DeletableGroupResult(group_id=name, error_code=code))
-    return delete_groups_response.DeleteGroupsResponse(results=results)
+async def delete(asked: Asked, shares: ShareOffsetsHandler) -> delete_groups_response.DeleteGroupsResponse:
+    names = list(dict.fromkeys(asked.message.groups_names))
+    try:
+        if len(names) == 1:
+            begun = {names[0]: await begun_in(asked.api, names[0])}
+        else:
+            begun = await begun_groups(asked.api)
+        codes = {name: await _deleted(asked.api, shares, name, begun.get(name, {})) for name in names}
+    except LedgerMQError as error:
+        codes = dict.fromkeys(names, group_code(error))
+    return delete_groups_response.DeleteGroupsResponse(
+        results=[delete_groups_response.DeletableGroupResult(name, code) for name, code in codes.items()]
+    )
+
+
+async def _deleted(api: BrokerApi, shares: ShareOffsetsHandler, name: str, begun: Mapping[Place, pb.ShareInfo]) -> Code:
+    """Delete a group of either kind. `begun`: where the share group of this name has."""
+    try:
+        if not begun and not shares.has_members(name):
+            await api.delete_group(pb.DeleteGroupRequest(group=inside(name)))
+            return Code.NONE
+        return Code.INVALID_GROUP_ID if await _is_consumer_group(api, name) else await shares.forget(api, name, begun)
+    except LedgerMQError as error:
+        return group_code(error)
+
+
+async def _is_consumer_group(api: BrokerApi, name: str) -> bool:
+    try:
+        await api.describe_group(pb.DescribeGroupRequest(group=inside(name)))
+    except UnknownGroup:
+        return False
+    return True

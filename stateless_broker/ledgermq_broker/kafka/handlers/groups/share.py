@@ -1,7 +1,8 @@
 """Answer ShareGroupHeartbeat and ShareGroupDescribe (KIP-932).
 
-The coordinator only keeps a list of members, for tools. A member is given all partitions of its topics, at every
-heartbeat as they are then; which message goes to whom is decided by leases.
+The coordinator only keeps a list of members, for tools. A member is given all partitions of its topics, as they
+are at its heartbeat; which message goes to whom is decided by leases. Topics are described again when the catalog has
+changed, which has the access rules, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.brokers import Brokers
-from ledgermq_broker.kafka.handlers.asked import Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import Asked, Handler, named_topics
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside
 from ledgermq_broker.kafka.handlers.groups.share_members import (
@@ -26,12 +27,10 @@ from ledgermq_broker.kafka.handlers.groups.share_members import (
     TooManyMembers,
 )
 from ledgermq_broker.kafka.handlers.groups.share_offsets import Refused, begun_in, check_coordinator
-from ledgermq_broker.kafka.handlers.metadata import TOPICS_PER_CALL
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import share_group_describe_response as described
 from ledgermq_broker.kafka.wire.generated import share_group_heartbeat_response as answered
 from ledgermq_broker.kafka.wire.messages import SHARE_GROUP_DESCRIBE, SHARE_GROUP_HEARTBEAT, Api
-from ledgermq_ledger import keys
 
 JOINS, LEAVES = 0, -1
 """Epochs that a client names instead of one."""
@@ -59,7 +58,7 @@ class ShareGroupHandler:
                 self._members.remove(message.group_id, message.member_id)
                 return answered.ShareGroupHeartbeatResponse(member_id=message.member_id, member_epoch=LEAVES)
             member = await self._member(asked)
-            assigned = await self._all_of(asked.api, member.topics)
+            assigned = await self._assigned(asked.api, member)
         except LedgerMQError as error:
             return answered.ShareGroupHeartbeatResponse(error_code=group_code(error), error_message=error.message)
         says_all = message.subscribed_topic_names is not None
@@ -99,19 +98,25 @@ class ShareGroupHandler:
             raise Refused(Code.GROUP_MAX_SIZE_REACHED, str(error)) from error
         return member
 
+    async def _assigned(self, api: BrokerApi, member: Member) -> Assignment:
+        """Return what a member is to have now. Raises as `_all_of`."""
+        looked = api, self._brokers.catalog_offset()
+        if member.assigned is not None and member.looked == looked:
+            return member.assigned
+        assigned = await self._all_of(api, member.topics)
+        member.looked = looked
+        return assigned
+
     async def _all_of(self, api: BrokerApi, names: Sequence[str]) -> Assignment:
         """Return the topics that there are, with the numbers of their partitions. Raises Refused if the caller may not
         describe one.
         """
         found: list[tuple[bytes, str, int]] = []
-        names = [name for name in names if not keys.is_internal(name)]
-        for at in range(0, len(names), TOPICS_PER_CALL):
-            request = pb.DescribeTopicsRequest(topics=names[at : at + TOPICS_PER_CALL])
-            for info in (await api.describe_topics(request)).topics:
-                if not info.HasField("error"):
-                    found.append((self._brokers.topic_uuid(info.topic_id), info.name, len(info.partitions)))
-                elif isinstance(error := error_from_proto(info.error), Unauthorized):
-                    raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, error.message)
+        for info in (await named_topics(api, names)).values():
+            if not info.HasField("error"):
+                found.append((self._brokers.topic_uuid(info.topic_id), info.name, len(info.partitions)))
+            elif isinstance(error := error_from_proto(info.error), Unauthorized):
+                raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, error.message)
         return tuple(found)
 
     # Tools

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.runtime.ports.shares import is_above_share
 
 INTERVAL_MS = 5_000
@@ -26,7 +27,9 @@ Assignment = tuple[tuple[bytes, str, int], ...]
 
 @dataclass(slots=True)
 class Member:
-    """`epoch`: grows when it is given something else. `assigned`: None, nothing yet."""
+    """`epoch`: grows when it is given something else. `assigned`: None, nothing yet. `looked`: with whose API, and at
+    which offset of the catalog, it was found.
+    """
 
     group: str
     id: str
@@ -37,6 +40,7 @@ class Member:
     epoch: int = 0
     assigned: Assignment | None = None
     seen_s: float = 0.0
+    looked: tuple[BrokerApi, int] | None = None
 
     @property
     def places(self) -> int:

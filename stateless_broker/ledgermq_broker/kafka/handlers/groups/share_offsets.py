@@ -1,4 +1,5 @@
-"""Answer DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets (KIP-932), for tools.
+"""Answer DescribeShareGroupOffsets, AlterShareGroupOffsets and DeleteShareGroupOffsets (KIP-932), for tools; find and
+delete the share groups that have begun.
 
 The start offset of a group in a partition is known to the owner of the partition, so this broker asks the owners. It
 may change where the coordinator knows no members, as in Kafka; members of our own protocol do not count.
@@ -16,6 +17,7 @@ from ledgermq.errors import (
     GroupNotEmpty,
     InvalidRequest,
     LedgerMQError,
+    TopicBeingDeleted,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -26,12 +28,11 @@ from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import NO_EPOCH, Brokers
-from ledgermq_broker.kafka.handlers.asked import PARTITIONS_AT_ONCE, Asked, Handler
+from ledgermq_broker.kafka.handlers.asked import PARTITIONS_AT_ONCE, Asked, Handler, named_topics
 from ledgermq_broker.kafka.handlers.groups.committed import topic_code
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
-from ledgermq_broker.kafka.handlers.groups.names import inside
+from ledgermq_broker.kafka.handlers.groups.names import inside, outside
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
-from ledgermq_broker.kafka.handlers.metadata import TOPICS_PER_CALL
 from ledgermq_broker.kafka.wire.errors import Area, Code, code_of
 from ledgermq_broker.kafka.wire.generated import alter_share_group_offsets_response as altered
 from ledgermq_broker.kafka.wire.generated import delete_share_group_offsets_response as deleted
@@ -69,8 +70,7 @@ class Topic(NamedTuple):
     error: LedgerMQError | None
 
 
-def answers(brokers: Brokers, members: ShareMembers, sources: Sources) -> Mapping[Api, Handler]:
-    handler = ShareOffsetsHandler(brokers, members, sources)
+def answers(handler: ShareOffsetsHandler) -> Mapping[Api, Handler]:
     return {
         DESCRIBE_SHARE_GROUP_OFFSETS: handler.describe,
         ALTER_SHARE_GROUP_OFFSETS: handler.alter,
@@ -89,15 +89,29 @@ async def begun_in(api: BrokerApi, group: str) -> dict[Place, pb.ShareInfo]:
     """Return where a share group has begun, of topics that the caller may describe; all bundles are asked. Raises
     Unavailable and others.
     """
+    return next(iter((await _begun(api, inside(group))).values()), {})
+
+
+async def begun_groups(api: BrokerApi) -> dict[str, dict[Place, pb.ShareInfo]]:
+    """Return all share groups that have begun, as `begun_in` does, by the names that clients know."""
+    return await _begun(api, "")
+
+
+async def _begun(api: BrokerApi, kept: str) -> dict[str, dict[Place, pb.ShareInfo]]:
+    """`kept`: the name of a group as it is kept here; "": all."""
     cluster = await api.describe_cluster(pb.DescribeClusterRequest())
 
     async def of_bundle(bundle: int) -> Sequence[pb.ShareInfo]:
-        request = pb.ListSharesRequest(bundle=bundle, group=inside(group), at_owner=True)
+        request = pb.ListSharesRequest(bundle=bundle, group=kept, at_owner=True)
         return (await api.list_shares(request)).shares
 
     bundles = (each.bundle for each in cluster.bundles if each.bundle != keys.METADATA_BUNDLE)
-    found = await all_of(map(of_bundle, bundles), PARTITIONS_AT_ONCE)
-    return {(info.topic, info.partition): info for infos in found for info in infos if info.topic}
+    found: defaultdict[str, dict[Place, pb.ShareInfo]] = defaultdict(dict)
+    for infos in await all_of(map(of_bundle, bundles), PARTITIONS_AT_ONCE):
+        for info in infos:
+            if info.topic:
+                found[outside(info.group)][info.topic, info.partition] = info
+    return found
 
 
 class ShareOffsetsHandler:
@@ -206,6 +220,16 @@ class ShareOffsetsHandler:
             answer.responses.append(found)
         return answer
 
+    async def forget(self, api: BrokerApi, group: str, begun: Mapping[Place, pb.ShareInfo]) -> Code:
+        """Delete a share group that has begun there; return the code of DeleteGroups. Raises GroupNotEmpty, …"""
+        await check_coordinator(self._brokers, api, group)
+        if self.has_members(group):
+            raise GroupNotEmpty(f"share group {group} has members; stop them first")
+        topics = await _topics(api, (topic for topic, _ in begun))
+        wanted = {place: None for place in begun if not _is_gone(topics[place[0]])}
+        errors = await self._reset(api, group, wanted, topics, begun)
+        return next((Code(code) for code, _ in errors.values() if code != Code.NONE), Code.NONE)
+
     async def _reset(
         self,
         api: BrokerApi,
@@ -240,17 +264,17 @@ class ShareOffsetsHandler:
         """Return where a group has begun. Raises UnknownGroup if it has no members, too, Refused, Unauthorized."""
         await check_coordinator(self._brokers, api, group)
         found = await begun_in(api, group)
-        if not found and not self._has_members(group):
+        if not found and not self.has_members(group):
             raise UnknownGroup(f"Group {group} not found.")
         return found
 
     async def _empty(self, api: BrokerApi, group: str) -> dict[Place, pb.ShareInfo]:
         found = await self._existing(api, group)
-        if self._has_members(group):
+        if self.has_members(group):
             raise GroupNotEmpty(f"share group {group} has members; stop them first")
         return found
 
-    def _has_members(self, group: str) -> bool:
+    def has_members(self, group: str) -> bool:
         return bool(self._members.members(group, asyncio.get_running_loop().time()))
 
     def _uuid(self, topic: Topic) -> bytes:
@@ -261,11 +285,14 @@ async def _topics(api: BrokerApi, names: Iterable[str]) -> dict[str, Topic]:
     """Return each of these topics. Topics of the system are unknown."""
     names = list(dict.fromkeys(names))
     found = {name: Topic(None, UnknownTopic(f"there is no topic {name}")) for name in names}
-    for part in _cut([name for name in names if not keys.is_internal(name)], TOPICS_PER_CALL):
-        for info in (await api.describe_topics(pb.DescribeTopicsRequest(topics=part))).topics:
-            refused = info.HasField("error")
-            found[info.name] = Topic(None, error_from_proto(info.error)) if refused else Topic(info, None)
+    for name, info in (await named_topics(api, names)).items():
+        refused = info.HasField("error")
+        found[name] = Topic(None, error_from_proto(info.error)) if refused else Topic(info, None)
     return found
+
+
+def _is_gone(topic: Topic) -> bool:
+    return isinstance(topic.error, UnknownTopic | TopicBeingDeleted)
 
 
 def _unfit(topic: Topic, place: Place, offset: int | None) -> LedgerMQError | None:
