@@ -207,7 +207,7 @@ class Composition:
         values = ValueChecks(self.metadata, run_blocking)
         checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us, values.check, self._spans)
         window = FairWindow(shared_within_s(self.context.store.url))
-        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window)
+        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window, self._calls.at)
         self._fetch_path = self._new_fetch_path()
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         sources = self.context.sources

@@ -129,7 +129,7 @@ class Connection:
         self._answers: asyncio.Queue[_Answer] = asyncio.Queue(BEGUN_MAX)
         self._caller: _Caller | None = None
         self._account: Account | None = None
-        self._shares = ShareHandler(parts.brokers, parts.run_blocking, parts.settings, parts.share_room)
+        self._shares = ShareHandler(parts.brokers, parts.run_blocking, parts.settings, parts.share_room, parts.sources)
         self._handlers = handlers(parts.brokers, parts.sources, parts.settings, self._shares, parts.members)
         self._host = host = peer.removeprefix("kafka:").rpartition(":")[0]
         self._shares_as = f"host {host_of((host, 0))}"

@@ -133,11 +133,11 @@ answered in version 0 with what is served.
 
 | program | seen |
 |---|---|
-| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users, groups), `-delete-records` |
+| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users), `-delete-records` |
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
-| | `-console-share-consumer`, `-share-groups` (list, members, offsets, deletion of both) |
+| | `-console-share-consumer`, `-share-groups` (list, members, offsets, their deletion) |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
@@ -172,19 +172,20 @@ beside them, or expect offsets of control records, which there are none of here.
   from each what no other member holds. When a partition gets another owner, its locks end and its
   messages come again at once. When a client's connection ends, so do the locks that it had. Each of
   these deliveries counts, because the message may be what ended the program; one that a closing
-  client gives back does not. A message that was delivered five times is finished without a copy, as
-  in Kafka 4.1, and so is one that is rejected: it stays in its topic. A member of ours that shares
-  the group moves such a message to the [dead letters](queues.md#dead-letters) if it gets it first.
-  Of an acknowledgement for offsets that are only partly held, what is held counts, and the answer
-  is `INVALID_RECORD_STATE`. A group begins where `kafka_share_auto_offset_reset` says, at the end
-  by default; Kafka's tools and `ledgermq queue reset` let it begin elsewhere. To Kafka's tools a
-  group is empty when the coordinator knows no members of this protocol, so stop members of ours
-  before you set offsets, or delete the group. A group exists where it has begun, so lists ask the
-  owners of all partitions. All share groups have the same settings: `kafka-configs --entity-type
-  groups` shows them, and takes what is in force already. Members of ours keep those of this protocol
-  out if they have a filter. A member that asks for a group with the name of a consumer group that
-  has members gets `GROUP_ID_NOT_FOUND`; other checks of names there are none
-  ([why](decisions/0104-kafka-share-groups.md)).
+  client gives back does not. A message that was delivered five times goes to the [dead
+  letters](queues.md#dead-letters) of the group, `<group>.dlq`, as with our own members. With rules,
+  the program needs the rights to describe, create and write that topic; without them, or if no
+  topic can have that name, the message is finished without a copy, as in Kafka 4.1, and so is one
+  that is rejected: it stays in its topic. Of an acknowledgement for offsets that are only partly
+  held, what is held counts, and the answer is `INVALID_RECORD_STATE`. A group begins where
+  `kafka_share_auto_offset_reset` says, at the end by default; Kafka's tools and `ledgermq queue
+  reset` let it begin elsewhere. To Kafka's tools a group is empty when the coordinator knows no
+  members of this protocol, so stop members of ours before you set offsets, or delete the group. A
+  group exists where it has begun, so lists ask the owners of all partitions. All share groups have
+  the same settings: `kafka-configs --entity-type groups` shows them, and takes what is in force
+  already. Members of ours keep those of this protocol out if they have a filter. A member that asks
+  for a group with the name of a consumer group that has members gets `GROUP_ID_NOT_FOUND`; other
+  checks of names there are none ([why](decisions/0104-kafka-share-groups.md)).
 - **Commits** are fenced by the generation or the member's epoch, may go back, and may lie beyond
   the end, as in Kafka. They expire together, when the group has had neither members nor commits for
   `offsets_retention_ms`. A group id may be any text. `ledgermq group list` shows one with other

@@ -191,8 +191,8 @@ TABLE: Sequence[Served] = (
         SHARE_FETCH,
         1,
         1,
-        "`MaxRecords` is exact. A message that was delivered five times is finished without a copy. `BatchSize` and"
-        " `MinBytes` count for nothing",
+        "`MaxRecords` is exact. A message that was delivered five times goes to the dead letters of the group."
+        " `BatchSize` and `MinBytes` count for nothing",
     ),
     Served(
         SHARE_ACKNOWLEDGE,

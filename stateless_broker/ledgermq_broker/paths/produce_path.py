@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import DuplicateMessage, InvalidRequest, LedgerMQError, NotOwner
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.limits import PRODUCER_ID_BYTES
-from ledgermq.protocol.status import error_to_proto
+from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.access.state.rules import hash_of
 from ledgermq_broker.admission.fair_window import FairWindow
 from ledgermq_broker.bundle.owner import BundleOwner
@@ -23,6 +24,8 @@ from ledgermq_ledger.log.partitions.producers import ProducerSession
 
 log = get_logger(__name__)
 
+AtOwner = Callable[[int, Callable[[BrokerApi], Awaitable[pb.ProduceResponse]]], Awaitable[pb.ProduceResponse]]
+
 
 @dataclass(slots=True)
 class Producing:
@@ -35,7 +38,9 @@ class Producing:
 
 
 class ProducePath:
-    """`window`: where frames of several principals wait for their turns."""
+    """`window`: where frames of several principals wait for their turns. `at_owner(bundle, call)`: makes a call at the
+    broker that owns a bundle.
+    """
 
     def __init__(
         self,
@@ -44,8 +49,10 @@ class ProducePath:
         checks: BatchChecks,
         metrics: BundleMetrics,
         window: FairWindow,
+        at_owner: AtOwner,
     ) -> None:
         self._metadata = metadata
+        self._call_owner = at_owner
         self._metrics = metrics
         self._ownership = ownership
         self._checks = checks
@@ -64,7 +71,21 @@ class ProducePath:
         return self._admission.stream(requests, "produce stream")
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
+        if request.header.at_owner:
+            return await self._at_owner(request)
         return await self._admission.once(request)
+
+    async def _at_owner(self, request: ProduceFrame) -> pb.ProduceResponse:
+        """Let the owner of its partition store the one batch of a frame. Raises InvalidRequest."""
+        header = pb.ProduceHeader(acks=request.header.acks, batches=request.header.batches)
+        if len(header.batches) != 1 or header.batches[0].HasField("producer"):
+            raise InvalidRequest("a broker hands on one batch in a call, and none with a session")
+        [batch], passed = header.batches, replace(request, header=header)
+        try:
+            _, bundle = await self._metadata.lookup().partition(batch.topic, batch.partition, batch.topic_id)
+            return await self._call_owner(bundle, lambda broker: _produced_by(broker, passed))
+        except LedgerMQError as error:
+            return pb.ProduceResponse(results=[pb.ProduceResult(error=self._ownership.error(error, None))])
 
     async def answers(self, entries: Sequence[Entry], *, durable: bool) -> pb.ProduceResponse:
         """Return the answer to a frame when the outcomes of all its batches are known."""
@@ -107,6 +128,15 @@ class ProducePath:
         result = pb.ProduceResult(topic_id=topic_id, error=self._ownership.error(error, entry.bundle))
         result.error.not_stored = entry.done is None
         return result
+
+
+async def _produced_by(broker: BrokerApi, frame: ProduceFrame) -> pb.ProduceResponse:
+    """Raises NotOwner if the broker does not own the partition: nothing is stored then."""
+    answer = await broker.produce_once(frame)
+    for result in answer.results:
+        if isinstance(error := error_from_proto(result.error), NotOwner):
+            raise error
+    return answer
 
 
 def _duplicates(topic_id: int, found: DuplicateMessage) -> pb.ProduceResult:

@@ -15,7 +15,7 @@ def test_each_api_of_the_table_has_a_handler() -> None:
     unused: Any = None
     sources = Sources()
     of_connections = {API_VERSIONS, FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE}
-    served = handlers(unused, sources, unused, ShareHandler(unused, unused, unused, unused), unused).keys()
+    served = handlers(unused, sources, unused, ShareHandler(unused, unused, unused, unused, sources), unused).keys()
     assert served | of_connections == {served.api for served in TABLE}
 
 

@@ -25,13 +25,15 @@ DELIVERIES_MAX = 5
 @dataclass(slots=True)
 class Sent:
     """What a client gets of one partition. `left`: leased, but without room in this answer, or in a batch that cannot
-    be read (`damage`). `failed`: delivered as often as is allowed, and never finished.
+    be read (`damage`). `failed`: delivered as often as is allowed, and never finished. `payload`: the bytes of each
+    batch, if there are such.
     """
 
     records: list[Buffer] = field(default_factory=list)
     ranges: list[pb.LeasedRange] = field(default_factory=list)
     left: list[pb.LeasedRange] = field(default_factory=list)
     failed: list[pb.LeasedRange] = field(default_factory=list)
+    payload: Sequence[Buffer] = ()
     damage: DataDamaged | None = None
 
     @property
@@ -44,6 +46,8 @@ def sent(part: pb.LeasedPartition, payload: Sequence[Buffer], *, bytes_max: int,
     `first`: the answer has no record yet, so one batch may be larger.
     """
     found = Sent(failed=[each for each in part.ranges if each.deliveries > DELIVERIES_MAX])
+    if found.failed:
+        found.payload = payload
     wanted = [each for each in part.ranges if each.deliveries <= DELIVERIES_MAX]
     pieces = [list(_inside(batch, wanted)) for batch in part.batches]
     bad: set[int] = set()

@@ -4,7 +4,7 @@
     a lock                  the lease, of `LOCK_MS`; its owner ends it, also if this broker or the client is gone
     the connection ends     what is held is given back at once, and the delivery counts: a message may have ended the
                             program. A session that a client closes gives it back without that
-    too many deliveries     the message is finished without a copy, as in Kafka 4.1; it stays in its topic
+    too many deliveries     the message goes to the dead letters of its group (`burying`)
     only errors             wait up to `ERRORS_WAIT_S`: a client asks again at once
 
 A group begins in a partition that it has not read yet where the broker's settings say.
@@ -25,13 +25,15 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import ERRORS_WAIT_S, TURN_S, WAIT_S_MAX, let_go
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside
-from ledgermq_broker.kafka.handlers.shares.acknowledging import PAUSE_S, Heard, Partition, Spans, say
+from ledgermq_broker.kafka.handlers.shares.acknowledging import PAUSE_S, Heard, Partition, Spans, Topic, say
 from ledgermq_broker.kafka.handlers.shares.answers import acknowledge_answer, fetch_answer, fetched_partition
+from ledgermq_broker.kafka.handlers.shares.burying import Burying, Failed
 from ledgermq_broker.kafka.handlers.shares.converting import Sent, sent
 from ledgermq_broker.kafka.handlers.shares.leases import Batch, Held, Place, runs_of
 from ledgermq_broker.kafka.handlers.shares.sessions import BEGINS, ENDS, Room, Session, SessionRefused, Sessions
@@ -59,12 +61,18 @@ class ShareHandler:
     """`settings()`: of this broker, as they are now. `room`: for the sessions of all connections."""
 
     def __init__(
-        self, brokers: Brokers, run_blocking: RunBlocking, settings: Callable[[], BrokerSettings], room: Room
+        self,
+        brokers: Brokers,
+        run_blocking: RunBlocking,
+        settings: Callable[[], BrokerSettings],
+        room: Room,
+        sources: Sources,
     ) -> None:
         self._run_blocking = run_blocking
         self._settings = settings
         self._sessions = Sessions(room)
         self._names = TopicNames(brokers)
+        self._burying = Burying(sources, run_blocking)
         self._api: BrokerApi | None = None
 
     # Calls
@@ -244,17 +252,19 @@ class ShareHandler:
         parts: Found,
         places: Mapping[tuple[str, int], Place],
     ) -> None:
-        """Give back what the answer has no room for, and finish what was delivered too often."""
+        """Give back what the answer has no room for, and bury what was delivered too often."""
         words: dict[Partition, Spans] = {}
+        dead: dict[tuple[Topic, Place], Failed] = {}
         for part in frame.header.partitions:
             place = places[part.topic, part.partition]
             found, topic = parts[place], self._names.of(place.topic_id)
             if isinstance(found, LedgerMQError) or topic is None:
                 continue
+            if found.failed:
+                dead[topic, place] = Failed(part, found.payload, found.failed)
             spans = [
-                pb.SharedSpan(first=one.first, last=one.last, epoch=part.epoch, lease=part.lease, word=word)
-                for ranges, word in ((found.left, pb.RETURN), (found.failed, pb.REJECT))
-                for one in ranges
+                pb.SharedSpan(first=one.first, last=one.last, epoch=part.epoch, lease=part.lease, word=pb.RETURN)
+                for one in found.left
             ]
             if spans:
                 words[topic, place.partition] = spans
@@ -263,6 +273,10 @@ class ShareHandler:
                 parts[place] = found.damage
         if words:
             await say(api, session.group, session.member, words, again_s=0.0)
+        for (topic, place), failed in dead.items():
+            spans = await self._burying.bury(api, session.group, failed)
+            session.leases.ended(place, spans)
+            await say(api, session.group, session.member, {(topic, place.partition): spans}, again_s=0.0)
 
     async def _end(self, api: BrokerApi, session: Session) -> None:
         self._sessions.end(session)

@@ -1,0 +1,234 @@
+"""Put messages that were delivered too often into the dead letters of their group, as our own members do
+(`ledgermq.client.queues.dead_letters`): the copy is stored first, then the message is finished.
+
+the topic        `<group>.dlq`, made at the first dead letter by the right of the caller; it takes any size
+the copy         its partition is that of the message; this broker hands it to the owner
+the caller may   finished without a copy, as in Kafka 4.1; the log says so once for a connection. The same where no
+not write it     topic can have the name, where it is the message's topic, where the message cannot be read, and for all
+                 that does not pass with time
+what may pass    the message comes again after `REFUSED_PAUSE_MS`
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+
+from ledgermq.buffers import Buffer
+from ledgermq.client.consuming.message import Message, MessageHeaders, messages_of
+from ledgermq.client.groups.retries.retry_creation import HEADERS_BYTES_MAX, RECORD_BYTES_DEFAULT, RECORD_BYTES_MAX
+from ledgermq.client.groups.retry_topics import Failures, copy_of, dead_letter_topic, origin_of
+from ledgermq.client.messages.expiry import Expiry, TopicTtl
+from ledgermq.client.messages.record import Outgoing
+from ledgermq.client.queues.dead_letters import REFUSED_PAUSE_MS
+from ledgermq.errors import (
+    DataDamaged,
+    DeadlineExceeded,
+    InvalidConfig,
+    LedgerMQError,
+    OutcomeUnknown,
+    RetriableError,
+    TopicExists,
+    Unauthenticated,
+    Unauthorized,
+    UnknownTopic,
+)
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.api import BrokerApi
+from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
+from ledgermq.protocol.batches.records import SCHEMA
+from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.tasks import all_of
+from ledgermq.sources import Sources
+from ledgermq_broker.kafka.handlers.asked import named_topics
+from ledgermq_broker.kafka.wire.answers import decoded
+from ledgermq_broker.logs import get_logger
+from ledgermq_broker.paths.values import Value, produce_frame
+from ledgermq_ledger import keys
+
+COPIES_AT_ONCE = 8
+LAST_WORDS = "its last delivery was not answered"
+"""As our own members say of such a message."""
+SIZE = "max.message.bytes"
+
+PASSING = (RetriableError, OutcomeUnknown, DeadlineExceeded, UnknownTopic, TopicExists)
+"""Also while the topic of dead letters is deleted, and its name not free."""
+
+log = get_logger(__name__)
+
+RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+Dead = tuple[int, int, Message | DataDamaged]
+"""An offset, the number of deliveries, and the message; the error if it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Messages of one partition that were delivered too often. `part`: what was leased of it. `payload`: the bytes of
+    each of its batches.
+    """
+
+    part: pb.LeasedPartition
+    payload: Sequence[Buffer]
+    ranges: Sequence[pb.LeasedRange]
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """A dead-letter topic. `ttl`: of the topic whose messages it gets."""
+
+    name: str
+    partitions: int
+    ttl: TopicTtl
+
+
+class Burying:
+    """The dead letters of the groups that one connection works for."""
+
+    def __init__(self, sources: Sources, run_blocking: RunBlocking) -> None:
+        self._sources = sources
+        self._run_blocking = run_blocking
+        self._letters: dict[tuple[str, str], _Letters] = {}
+        self._finding = asyncio.Lock()
+        self._told: set[str] = set()
+
+    async def bury(self, api: BrokerApi, group: str, failed: Failed) -> list[pb.SharedSpan]:
+        """Store the copies; return what is to be said about the messages. Raises Unauthenticated."""
+        dead: list[Dead] = await self._run_blocking(lambda: _dead(failed))
+        is_refused = False
+
+        async def word(offset: int, deliveries: int, message: Message | DataDamaged) -> pb.SharedSpan:
+            nonlocal is_refused
+            finished = pb.SharedSpan(
+                first=offset, last=offset, epoch=failed.part.epoch, lease=failed.part.lease, word=pb.REJECT
+            )
+            try:
+                if isinstance(message, DataDamaged):
+                    raise message
+                if not is_refused:  # what comes behind a refused one would wait for as long, and leases end meanwhile
+                    await self._copy(api, group, message, deliveries)
+                    return finished
+            except Unauthenticated:
+                raise
+            except LedgerMQError as error:
+                if not isinstance(error, PASSING):
+                    self._tell(group, error)
+                    return finished
+                is_refused = True
+                log.warning("a dead letter could not be stored", group=group, offset=offset, error=error.message)
+            finished.word, finished.time_ms = pb.RELEASE_SHARE, REFUSED_PAUSE_MS
+            return finished
+
+        return await all_of((word(*each) for each in dead), COPIES_AT_ONCE)
+
+    async def _copy(self, api: BrokerApi, group: str, message: Message, deliveries: int) -> None:
+        """Store the copy of one message. Raises InvalidConfig if the group can have none, and what the calls raise."""
+        letters = await self._found(api, group, message.topic)
+        now_us = self._sources.now_us()
+        failures = Failures(group, origin_of(message), deliveries, now_us // 1000, LAST_WORDS)
+        expiry = Expiry(lambda _: letters.ttl, self._sources.now_us)
+        expires_us = expiry.expires_us(message.topic, message.headers, message.timestamp_us)
+        copy = copy_of(message, failures, letters.name, None, expires_us=expires_us)
+        value = Value(letters.name, message.partition % letters.partitions, _row(copy, now_us))
+        frame = produce_frame([value], now_us, compression="lz4")
+        frame.header.at_owner = True
+        [result] = (await api.produce_once(frame)).results
+        if result.HasField("error"):
+            error = error_from_proto(result.error)
+            if isinstance(error, UnknownTopic):
+                self._letters.pop((group, message.topic), None)
+            raise error
+
+    async def _found(self, api: BrokerApi, group: str, topic: str) -> _Letters:
+        """Return the dead-letter topic of a group, which is made if there is none. Raises as `_copy`."""
+        async with self._finding:
+            if (group, topic) not in self._letters:
+                name = dead_letter_topic(group)
+                if keys.is_internal(name) or name == topic:
+                    raise InvalidConfig(f"group {group} can have no dead letters of topic {topic} in topic {name}")
+                self._letters[group, topic] = await self._made(api, name, topic)
+        return self._letters[group, topic]
+
+    async def _made(self, api: BrokerApi, name: str, topic: str) -> _Letters:
+        """Make what is missing, and let the topic have messages as large as those that it gets."""
+        infos = await named_topics(api, [topic, name], fresh=True)
+        source = _known(infos[topic])
+        size = min(RECORD_BYTES_MAX, _record_bytes(source) + HEADERS_BYTES_MAX)
+        try:
+            letters = _known(infos[name])
+        except UnknownTopic:
+            wish = pb.CreateTopicRequest(
+                name=name, partitions=len(source.partitions), settings={SIZE: str(size)}, nonce=self._sources.new_id()
+            )
+            try:
+                letters = (await api.create_topic(wish)).topic
+            except TopicExists:  # made by another member meanwhile
+                letters = _known((await named_topics(api, [name], fresh=True))[name])
+        if _record_bytes(letters) < size:
+            with suppress(Unauthorized):  # most copies fit nevertheless
+                await api.alter_topic(
+                    pb.AlterTopicRequest(
+                        name=name, topic_id=letters.topic_id, set={SIZE: str(size)}, nonce=self._sources.new_id()
+                    )
+                )
+        ttl = TopicTtl(source.message_ttl_ms or None, source.message_ttl_ms_max or None)
+        return _Letters(name, len(letters.partitions), ttl)
+
+    def _tell(self, group: str, why: LedgerMQError) -> None:
+        if group not in self._told:
+            self._told.add(group)
+            log.warning("messages of a share group are finished without a dead letter", group=group, why=why.message)
+
+
+def _dead(failed: Failed) -> list[Dead]:
+    """Return the messages, batch by batch."""
+    found: list[Dead] = []
+    part = failed.part
+    for batch, data in zip(part.batches, failed.payload, strict=True):
+        last = batch.base_offset + batch.record_count - 1
+        inside = [
+            (offset, each.deliveries)
+            for each in failed.ranges
+            for offset in range(max(each.first, batch.base_offset), min(each.last, last) + 1)
+        ]
+        if not inside:
+            continue
+        try:
+            records = decoded(part, batch, data)
+        except DataDamaged as damage:
+            found += [(offset, deliveries, damage) for offset, deliveries in inside]
+            continue
+        for offset, deliveries in inside:
+            row = records.slice(offset - batch.base_offset, 1)
+            [message] = messages_of(row, part.topic, part.partition, offset)
+            found.append((offset, deliveries, message))
+    return found
+
+
+def _row(copy: Outgoing, now_us: int) -> pa.RecordBatch:
+    headers = [{"key": name, "value": value} for name, value in cast(MessageHeaders, copy.headers or ())]
+    row = {
+        "key": copy.key,
+        "value": copy.value,
+        "headers": headers,
+        "timestamp": now_us,
+        "timestampType": PRODUCERS_TYPE,
+        "tag": copy.tag,
+    }
+    return pa.RecordBatch.from_arrays([pa.array([row[field.name]], field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+def _known(info: pb.TopicInfo) -> pb.TopicInfo:
+    """Raises the error that was answered for a topic."""
+    if info.HasField("error"):
+        raise error_from_proto(info.error)
+    return info
+
+
+def _record_bytes(info: pb.TopicInfo) -> int:
+    given = info.settings.get(SIZE, "")
+    return int(given) if given.isdigit() else RECORD_BYTES_DEFAULT
