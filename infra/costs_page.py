@@ -183,11 +183,12 @@ neutral measurement was found. Rows with a gap cannot be ranked by their sums.
 * **LedgerMQ**: a partition has one owner, in one zone. Give programs and brokers a `rack`. Then records without a key
   go to partitions whose owners are in the zone of their producer ([partitioners](serializers.md#partitioners)), and
   members of consumer groups get such partitions ([groups](groups.md)): nothing crosses. A key has its partition, so
-  where every zone writes every key, two thirds of the records cross. That costs more than all requests. Without `rack`
-  as much of what is read crosses as well. The shares are computed with the product's rules of placement, partitions and
-  groups (`infra/crossing.py`: {brokers} brokers, {bundles} bundles, {partitions} partitions and {members} members,
-  spread evenly), not measured. Brokers count what does cross ([operations](operations.md#what-topics-cost)). Traffic
-  between brokers and S3 is free in one region.
+  where every zone writes every key, two thirds of the records cross. That costs more than all requests. Keys that one
+  zone alone uses do not cross for long: their bundles move there ([operations](operations.md#bundles-and-racks)).
+  Without `rack` as much of what is read crosses as well. The shares are computed with the product's rules of
+  placement, partitions and groups (`infra/crossing.py`: {brokers} brokers, {bundles} bundles, {partitions} partitions
+  and {members} members, spread evenly), not measured. Brokers count what does cross
+  ([operations](operations.md#what-topics-cost)). Traffic between brokers and S3 is free in one region.
 * **Kafka** copies each record to two other zones, and producers reach leaders as above. Consumers may fetch from
   followers in their zone (KIP-392). With tiered storage only the newest {local} hours lie on disks.
 * **WarpStream, Bufstream and Inkless** take records at a broker of the producer's zone. Inkless publishes 7,803 $ a

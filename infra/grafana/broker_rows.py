@@ -120,6 +120,7 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
                 (rate("terms_ended_total", "why"), "{{why}}"),
                 (rate("takeovers_total", "job"), "takeovers"),
                 (rate("moves_for_load_total", "job"), "moves for load"),
+                (rate("moves_to_rack_total", "job"), "moves to the rack of the bytes"),
             ),
             "cps",
         ),

@@ -28,6 +28,9 @@ class MovesForLoad(BundleMetrics):
     def moved_for_load(self, bundle: int) -> None:
         self._world.coverage.saw("a bundle moved for load")
 
+    def moved_to_rack(self, bundle: int) -> None:
+        self._world.coverage.saw("a bundle moved to the rack of its bytes")
+
 
 class ClusterBroker:
     """One incarnation. Its address stays the same through all of them."""
@@ -40,7 +43,8 @@ class ClusterBroker:
         """As a supervisor would, the run ends the process and starts it again."""
         self._world = world
         self._network = network
-        self._settings = plan.settings.model_copy(update={"broker_id": name if plan.named_brokers else None})
+        own = {"broker_id": name if plan.named_brokers else None, "rack": network.rack_of(name)}
+        self._settings = plan.settings.model_copy(update=own)
         self._constants = plan.constants
         self._meters = network.meters(name)
         self._store = world.line(name, self._meters)

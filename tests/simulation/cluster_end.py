@@ -34,6 +34,9 @@ from tests.simulation.load_watch import PARTITIONS as LOADED_PARTITIONS
 from tests.simulation.load_watch import TOPIC as LOADED
 from tests.simulation.load_watch import LoadWatch, SteadySender
 from tests.simulation.lookup_watch import Seeker
+from tests.simulation.near_watch import PARTITIONS as NEAR_PARTITIONS
+from tests.simulation.near_watch import TOPIC as NEAR
+from tests.simulation.near_watch import NearWatch
 from tests.simulation.parquet_watch import judge_parquet
 from tests.simulation.quota_watch import QuotaWatch
 from tests.simulation.roaming import Roaming, moves_left
@@ -198,6 +201,19 @@ class ClusterEnd(ClusterProcesses):
         watch = LoadWatch(self.world, self.brokers, sender)
         operator = client if self.cluster.settings.background_compaction else None
         self.world.violations += await watch.watch(topic, operator)
+        await client.close()
+
+    async def _gather(self) -> None:
+        client = self._plain_client("gatherer")
+        settings = self.cluster.topic_settings["main"]
+        topic = await self._insist(lambda: client.create_topic(NEAR, NEAR_PARTITIONS, settings))
+        await asyncio.sleep(SETTLES_S)
+        self.world.topic_ids[NEAR] = topic.topic_id
+        self.lasting = [*self.lasting, NEAR]
+        senders = {
+            rack: SteadySender(self.world, self.network, self.cluster, f"near {rack}", [NEAR]) for rack in ("r0", "r1")
+        }
+        self.world.violations += await NearWatch(self.world, self.brokers, senders).watch(topic)
         await client.close()
 
     async def _check_memory(self) -> None:

@@ -35,6 +35,7 @@ from tests.simulation.history import LogStart
 from tests.simulation.load_watch import loaded, with_more_bundles
 from tests.simulation.lookup_watch import Seeker, looks_up
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.near_watch import near, rack_of, with_racks
 from tests.simulation.parquet_watch import ParquetWatch
 from tests.simulation.quota_watch import TOPIC as BOUNDED
 from tests.simulation.quota_watch import Follower, QuotaWatch, quota_policy_of, quota_settings
@@ -60,6 +61,9 @@ class ClusterRun(ClusterEnd):
         super().__init__(loop, seed, lines_kept)
         if type(self) is ClusterRun and loaded(seed):
             self.cluster = with_more_bundles(self.cluster)
+        if type(self) is ClusterRun and near(seed):
+            self.cluster = with_racks(self.cluster)
+            self.network.rack_of = rack_of
         if type(self) is ClusterRun and roams(seed):
             self.cluster = with_moves(self.cluster)
             self.cluster.topic_settings[ROAMING] = dict(self.cluster.topic_settings["main"])
@@ -147,6 +151,8 @@ class ClusterRun(ClusterEnd):
             await client.close()
         if type(self) is ClusterRun and loaded(world.seed):
             await self._load()
+        if type(self) is ClusterRun and near(world.seed):
+            await self._gather()
         await self._check_memory()
         drained = await self._drain()
         await self._filter_to_the_end()

@@ -52,6 +52,7 @@ class SteadySender(Sender):
     """Produces to some partitions at a steady pace."""
 
     def take(self, partitions: list[int]) -> None:
+        """Choose partitions of the first topic."""
         self._partitions = partitions
 
     async def work(self) -> None:
@@ -63,10 +64,10 @@ class SteadySender(Sender):
     async def _send_all(self, producer: Producer, number: int) -> None:
         while not self.stopped.is_set():
             value = self.next_value()
-            partition = self.partition(TOPIC, number)
+            partition = self.partition(self._topics[0], number)
             op = self._world.history.begin_produce(self.name, partition, (value,), once=True, ordered=True)
             try:
-                result = await producer.send(TOPIC, value, key=value, partition=number)
+                result = await producer.send(self._topics[0], value, key=value, partition=number)
             except LedgerMQError as error:
                 self._world.history.end_produce(op, fate_of(error), why=error.message)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,10 @@ from ledgermq.evenness import Partition
 from ledgermq_broker.bundle.loads import Loads
 from ledgermq_broker.cluster import ownership
 from ledgermq_broker.cluster.placement import bundles as placement
+from ledgermq_broker.cluster.placement import nearness
 from tests.simulation.load_watch import loaded
 from tests.simulation.mutants import mutant
+from tests.simulation.near_watch import near
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -88,3 +91,26 @@ def partitions_on_their_way_count_where_they_were(patch: Patch) -> None:
         return there | moving, moving
 
     patch.setattr(rebalance, "where", where)
+
+
+@mutant("cluster", likely=near)
+def bytes_are_not_followed(patch: Patch) -> None:
+    """Bundles stay where they are, whichever rack their bytes come from."""
+    patch.setattr(ownership, "nearer", lambda *given: None)
+
+
+@mutant("cluster", likely=near)
+def bytes_are_followed_without_hysteresis(patch: Patch) -> None:
+    """A bundle moves to another rack for a byte more than it has of its own."""
+    patch.setattr(nearness, "GAIN_OF_BYTES_MIN", 0.0)
+
+
+@mutant("cluster", likely=near)
+def bundles_with_racks_are_placed_by_count(patch: Patch) -> None:
+    """A bundle that has followed its bytes is placed by count again."""
+    real = ownership.place
+
+    def place(*given: Any, by_rack: bool) -> dict[int, str]:
+        return real(*given)
+
+    patch.setattr(ownership, "place", place)

@@ -20,6 +20,7 @@ from ledgermq.protocol.methods import Calls, Kind, Method
 from ledgermq.protocol.status import error_from_proto, error_to_proto
 from ledgermq_broker.access.door import Admitted, Door
 from ledgermq_broker.broker import Broker
+from ledgermq_broker.bundle.loads import set_rack
 from ledgermq_ledger.object_store.wrappers.metered import StoreMeter
 from tests.simulation.loop import Process
 from tests.simulation.world import World, failed_assertions
@@ -66,6 +67,8 @@ class Network:
         """What counts the requests to the store of a broker that is about to start, by its name."""
         self.kafka_address: Callable[[str], str] = lambda broker: ""
         """Where clients of the Kafka protocol reach a broker, by its name; "": nowhere."""
+        self.rack_of: Callable[[str], str] = lambda who: ""
+        """In which rack a broker or a program runs, by its name; "": it has said none."""
         self.credential_of: Callable[[str], str] | None = None
         """What the calls of a caller carry, by its name; None: brokers serve everybody, without a door."""
 
@@ -180,6 +183,7 @@ class Line(Calls, Connection):
 
     async def _served(self, work: Callable[[], Awaitable[T]], answered: Callable[[Any], None]) -> T:
         """In the callee: errors leave it as the published ones, as over gRPC."""
+        self._say_rack()
         try:
             answer = await work()
         except Exception as error:
@@ -230,7 +234,12 @@ class Line(Calls, Connection):
         finally:
             getting.cancel()
 
+    def _say_rack(self) -> None:
+        """Say to the callee where the caller runs, as metadata do; brokers among themselves say nothing."""
+        set_rack("" if self._who in self._network.hosts else self._network.rack_of(self._who))
+
     async def _serve_stream(self, method: Method, responses: AsyncIterator[Any], down: asyncio.Queue[Any]) -> None:
+        self._say_rack()
         try:
             async with aclosing(responses) as found:  # type: ignore[type-var]
                 async for response in found:

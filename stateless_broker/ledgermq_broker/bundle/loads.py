@@ -1,5 +1,5 @@
 """Measure the load of each bundle that this broker owns, as it is announced in the heartbeat, and of
-each partition in it, as callers ask for it. Pure: times are passed in.
+each partition in it, as callers ask for it, and of each rack, for placement. Pure: times are passed in.
 
 The load is in bytes a second: bytes produced and fetched, and `REQUEST_BYTES` for each request. It
 is smoothed by an exponential mean. That of a bundle is announced seldom and coarsely, because the
@@ -9,9 +9,11 @@ announced once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from math import exp2
+from typing import Generic, TypeVar
 
 from ledgermq.buffers import KIB
 from ledgermq.evenness import QUIET_BYTES
@@ -29,6 +31,17 @@ PARTITION_SHARE = 1 / 1024
 not make a busy bundle.
 """
 
+_rack: ContextVar[str] = ContextVar("ledgermq_rack", default="")
+RACKS_MAX = 100
+"""Racks that are counted in a bundle between two samples. What further ones send counts as that of an unknown one."""
+
+
+def set_rack(rack: str) -> None:
+    """Set the rack of the program that this task, and each task that it begins, serves from now on; "": it has said
+    none.
+    """
+    _rack.set(rack)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
@@ -43,6 +56,12 @@ class LoadTimes:
     sample_s: float = 15.0
     quiet: int = QUIET_BYTES
     wait_s: float = 60.0
+    near_s: float = 600.0
+    """How long the bytes of a bundle must have been measured where it is, before it moves to the rack of most of them.
+    Their mean has half of that as its half-life.
+    """
+    near_bytes: int = 64 * KIB
+    """Bytes a second that such a move must keep from crossing racks."""
 
     def kept(self, elapsed_s: float) -> float:
         """Return the part that a mean keeps of what it was so long ago."""
@@ -59,11 +78,13 @@ class Traffic:
     """What a term has served, in bytes: those of batches in both directions, and `REQUEST_BYTES` for each
     request.
 
-    `cost_bytes`: since the term began. `by_partition`: since the last `take`.
+    `cost_bytes`: since the term began. `by_partition`: since the last `take`. `by_rack`: since the last `take_racks`,
+    bytes of batches by the rack of the program, "" if it has said none.
     """
 
     cost_bytes: int = 0
     by_partition: dict[PartitionId, int] = field(default_factory=dict)
+    by_rack: dict[str, int] = field(default_factory=dict)
 
     def produced(self, batches: Sequence[Batch]) -> None:
         """Count a request that brought batches: each has an equal part of what the request itself costs."""
@@ -73,15 +94,28 @@ class Traffic:
             size = len(batch.data)
             self.cost_bytes += size
             self.by_partition[batch.key] = self.by_partition.get(batch.key, 0) + size + each
+            self._of_rack(size)
 
     def fetched(self, key: PartitionId, size_bytes: int) -> None:
         """Count a request that took bytes of a partition."""
         self.cost_bytes += size_bytes + REQUEST_BYTES
         self.by_partition[key] = self.by_partition.get(key, 0) + size_bytes + REQUEST_BYTES
+        self._of_rack(size_bytes)
+
+    def _of_rack(self, size_bytes: int) -> None:
+        rack = _rack.get()
+        if rack not in self.by_rack and len(self.by_rack) >= RACKS_MAX:
+            rack = ""
+        self.by_rack[rack] = self.by_rack.get(rack, 0) + size_bytes
 
     def take(self) -> Mapping[PartitionId, int]:
         """Return what the partitions have cost since the last call."""
         taken, self.by_partition = self.by_partition, {}
+        return taken
+
+    def take_racks(self) -> Mapping[str, int]:
+        """Return the bytes of racks since the last call."""
+        taken, self.by_rack = self.by_rack, {}
         return taken
 
 
@@ -126,34 +160,30 @@ class Loads:
             bundle.announced = round(bundle.mean) if bundle.mean >= self._times.quiet else 0
 
 
+K = TypeVar("K")
+
+
 @dataclass(slots=True)
-class _Term:
+class _Term(Generic[K]):
     traffic: Traffic
     began_at: float
     sampled_at: float
-    means: dict[PartitionId, float] = field(default_factory=dict)
+    means: dict[K, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLoads:
-    """Loads of the partitions of one bundle, without those that are idle. `measured_s`: how long the term has been
-    measured; 0 before the first sample.
+class _Means(Generic[K]):
+    """Means of what is counted in the bundles that are served here; idle keys take no memory.
+
+    `take` returns what a term has counted since its last call. `least`: a smaller mean is idle.
+
+    A mean begins at 0 with its term, and an answer makes up for that by the age of the term.
     """
 
-    measured_s: float
-    by_partition: Mapping[PartitionId, int]
-
-
-class PartitionLoads:
-    """Means of the partitions of the bundles that are served here; idle ones take no memory.
-
-    A mean begins at 0 with its term, and an answer makes up for that by the age of the term. So while a partition
-    moves to another bundle, what its mean loses in the one it gains in the other: their sum is the load.
-    """
-
-    def __init__(self, times: LoadTimes) -> None:
+    def __init__(self, times: LoadTimes, take: Callable[[Traffic], Mapping[K, int]], least: float) -> None:
         self._times = times
-        self._terms: dict[int, _Term] = {}
+        self._take = take
+        self._least = least
+        self._terms: dict[int, _Term[K]] = {}
 
     def sample(self, served: Mapping[int, Traffic], now: float) -> None:
         """Take in what the bundles have served; it costs something only every `sample_s`."""
@@ -166,21 +196,60 @@ class PartitionLoads:
             elif now - term.sampled_at >= self._times.sample_s:
                 self._sample(term, now)
 
-    def of(self, bundle: int) -> MeasuredLoads | None:
-        """Return the loads in a bundle; None if it is not served here."""
+    def _measured(self, bundle: int) -> tuple[float, dict[K, int]] | None:
+        """Return for how many seconds a bundle has been measured, 0 before the first sample, and what is not idle;
+        None if it is not served here.
+        """
         term = self._terms.get(bundle)
         if term is None:
             return None
         measured_s = term.sampled_at - term.began_at
         known = 1 - self._times.kept(measured_s)
-        return MeasuredLoads(measured_s, {key: round(mean / known) for key, mean in term.means.items()})
+        return measured_s, {key: round(mean / known) for key, mean in term.means.items()}
 
-    def _sample(self, term: _Term, now: float) -> None:
+    def _sample(self, term: _Term[K], now: float) -> None:
         elapsed_s, term.sampled_at = now - term.sampled_at, now
-        taken = term.traffic.take()
+        taken = self._take(term.traffic)
         for key in term.means.keys() | taken.keys():
             mean = self._times.mean(term.means.get(key, 0.0), taken.get(key, 0), elapsed_s)
-            if mean >= self._times.quiet * PARTITION_SHARE:
+            if mean >= self._least:
                 term.means[key] = mean
             else:
                 term.means.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLoads:
+    """Loads of the partitions of one bundle, without those that are idle. `measured_s`: how long the term has been
+    measured; 0 before the first sample.
+    """
+
+    measured_s: float
+    by_partition: Mapping[PartitionId, int]
+
+
+class PartitionLoads(_Means[PartitionId]):
+    """Loads of partitions. While a partition moves to another bundle, what its mean loses in the one it gains in the
+    other: their sum is the load.
+    """
+
+    def __init__(self, times: LoadTimes) -> None:
+        super().__init__(times, Traffic.take, times.quiet * PARTITION_SHARE)
+
+    def of(self, bundle: int) -> MeasuredLoads | None:
+        """Return the loads in a bundle; None if it is not served here."""
+        found = self._measured(bundle)
+        return None if found is None else MeasuredLoads(*found)
+
+
+class RackLoads(_Means[str]):
+    """Bytes a second by rack of the programs that send and receive them."""
+
+    def __init__(self, times: LoadTimes) -> None:
+        super().__init__(replace(times, half_life_s=times.near_s / 2), Traffic.take_racks, 1.0)
+
+    def known(self) -> dict[int, Mapping[str, int]]:
+        """Return those of the bundles that have been measured for `near_s`."""
+        measured = {bundle: self._measured(bundle) for bundle in self._terms}
+        near_s = self._times.near_s
+        return {bundle: found[1] for bundle, found in measured.items() if found is not None and found[0] >= near_s}

@@ -38,6 +38,8 @@ ENFORCING = "rules enforced"
 """Judges every call by the rules. It depends on a setting, so it is not among `COMMON`."""
 LOADS = "loads"
 """Announces the loads of its bundles, and lets them move for load while every live broker does."""
+NEAR = "bundles that follow their bytes"
+"""Hands bundles to the rack of most of their bytes, and lets them stay there while every live broker does."""
 MOVES = "moves"
 """Carries moves of partitions between bundles through."""
 UNDELETE = "topics that can be brought back"
@@ -69,6 +71,7 @@ COMMON = (
     BUDGETS,
     ADDED_BUNDLES,
     LOADS,
+    NEAR,
     MOVES,
     UNDELETE,
     CLASSIC_GROUPS,

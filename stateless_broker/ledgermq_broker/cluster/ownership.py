@@ -16,16 +16,17 @@ from dataclasses import replace
 from ledgermq.errors import LedgerMQError
 from ledgermq.runtime.wait import wait_until
 from ledgermq.sources import Sources
-from ledgermq_broker.bundle.loads import Loads, PartitionLoads
+from ledgermq_broker.bundle.loads import Loads, PartitionLoads, RackLoads
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.bundle.shared.context import BundleContext
 from ledgermq_broker.cluster.directory import Directory
-from ledgermq_broker.cluster.heartbeat import LOADS, Heartbeat
+from ledgermq_broker.cluster.heartbeat import LOADS, NEAR, Heartbeat
 from ledgermq_broker.cluster.membership import Membership, Superseded
 from ledgermq_broker.cluster.owners import Owners, OwnershipTimes
 from ledgermq_broker.cluster.peers import Peers
-from ledgermq_broker.cluster.placement.bundles import place, relief
+from ledgermq_broker.cluster.placement.bundles import Relief, place, relief
 from ledgermq_broker.cluster.placement.load_moves import LoadMoves, promised_in
+from ledgermq_broker.cluster.placement.nearness import Patience, nearer
 from ledgermq_broker.cluster.placement.takeover import may_claim_back
 from ledgermq_broker.cluster.pulse import Pulse
 from ledgermq_broker.cluster.terms import Terms
@@ -74,7 +75,9 @@ class Ownership(Owners):
         self._on_change = on_change
         self._loads = Loads(times.loads)
         self.partition_loads = PartitionLoads(times.loads)
+        self._rack_loads = RackLoads(times.loads)
         self._load_moves = LoadMoves(self.me)
+        self._patience = Patience(self.me)
         self._wanted_elsewhere: dict[int, tuple[str, float]] = {}
         self._beat_due = True
         self._looked_at = self._beat_at = float("-inf")
@@ -294,27 +297,47 @@ class Ownership(Owners):
         now = asyncio.get_running_loop().time()
         served = {bundle: owner.traffic for bundle, owner in self.opened.items()}
         self.partition_loads.sample(served, now)
+        self._rack_loads.sample(served, now)
         counted = {bundle: traffic.cost_bytes for bundle, traffic in served.items()}
         return self._loads.announced(counted, self._directory.loads, now)
 
     def _place(self, present: Mapping[str, Heartbeat], now: float) -> None:
-        """Set the wanted owners, and begin a move for load if one is due and nothing else is under way."""
+        """Set the wanted owners, and begin a move for load, or to a rack, if one is due and nothing else is under
+        way.
+        """
         live, owners = self._membership.live(), self._owners_now()
         loads = self._directory.loads if all(LOADS in heartbeat.features for heartbeat in live.values()) else {}
+        racks = self._racks(live) if loads else {}
         self._load_moves.forget_ended(owners, live, self.terms.is_busy, now - self.times.loads.wait_s)
         promised = promised_in(present, owners, live)
-        self.wanted = place(self._directory.claims, live, owners | promised, loads) | promised
+        self.wanted = place(self._directory.claims, live, owners | promised, loads, by_rack=bool(racks)) | promised
         is_at_rest = self.wanted == owners and not any(owner.leaving for owner in self._directory.owners.values())
         wish = relief(live, owners, loads) if is_at_rest and loads else None
+        near = None
+        if wish is None and is_at_rest and racks:
+            near = nearer(self.me, racks, owners, loads, self._rack_loads.known(), self.times.loads.near_bytes)
+        turn_s = HANDOVER_AFTER_INTERVALS * self.times.interval_s
         if self._load_moves.is_due(wish, owners, now, self.times.loads.wait_s) and wish is not None:
-            wait_s = max(self.times.loads.wait_s, self.times.holding_s)
-            is_settled = now - self.terms.opened_at[wish.bundle] >= wait_s and not self.terms.is_busy(wish.bundle)
-            if is_settled and self.write_refusal is None:
-                self._load_moves.begin(wish, now)
-                self.terms.context.metrics.moved_for_load(wish.bundle)
-                log.info("bundle is handed over for load", bundle=wish.bundle, successor=wish.broker)
-                self.wanted[wish.bundle] = wish.broker
-                self.terms.release(wish.bundle, self._successor_address(wish.bundle))
+            self._begin_move(wish, now, self.terms.context.metrics.moved_for_load)
+        elif self._patience.is_over(near, owners, now, self.times.loads.wait_s, turn_s) and near is not None:
+            self._begin_move(near, now, self.terms.context.metrics.moved_to_rack)
+
+    def _racks(self, live: Mapping[str, Heartbeat]) -> dict[str, str]:
+        """Return the racks of the live brokers; none if they are all in one, or one does not follow bytes."""
+        racks = {name: heartbeat.rack for name, heartbeat in live.items()}
+        follows = all(NEAR in heartbeat.features for heartbeat in live.values())
+        return racks if follows and len({*racks.values()} - {""}) > 1 else {}
+
+    def _begin_move(self, move: Relief, now: float, count: Callable[[int], None]) -> None:
+        """Hand a bundle over, if it has been here for long enough and the store takes what that needs."""
+        wait_s = max(self.times.loads.wait_s, self.times.holding_s)
+        is_settled = now - self.terms.opened_at[move.bundle] >= wait_s and not self.terms.is_busy(move.bundle)
+        if is_settled and self.write_refusal is None:
+            self._load_moves.begin(move, now)
+            count(move.bundle)
+            log.info("bundle is handed over", bundle=move.bundle, successor=move.broker)
+            self.wanted[move.bundle] = move.broker
+            self.terms.release(move.bundle, self._successor_address(move.bundle))
 
     def _troubles(self) -> dict[int, str]:
         """Return by bundle why it is not served here, or that it is served to readers only."""

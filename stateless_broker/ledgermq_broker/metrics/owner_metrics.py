@@ -85,6 +85,10 @@ class OwnerMetrics(BundleMetrics):
             "ledgermq_moves_for_load",
             "Bundles that this broker began to hand over because others had less to do",
         )
+        self._moves_to_rack = counter(
+            "ledgermq_moves_to_rack",
+            "Bundles that this broker began to hand over because most of their bytes are of programs in another rack",
+        )
         for outcome in ("won", "lost", "failed"):
             self._claims.labels(outcome)
         for why in ("released", "fenced", "failed"):
@@ -154,6 +158,9 @@ class OwnerMetrics(BundleMetrics):
 
     def moved_for_load(self, bundle: int) -> None:
         self._moves_for_load.inc()
+
+    def moved_to_rack(self, bundle: int) -> None:
+        self._moves_to_rack.inc()
 
     def term_ended(self, bundle: int, why: str) -> None:
         self._terms.labels(why).inc()

@@ -48,6 +48,7 @@ from ledgermq_broker.admission.arriving_requests import ArrivingRequests
 from ledgermq_broker.admission.calls import CallShares, Floods, host_of
 from ledgermq_broker.admission.connection_cut import ConnectionCut
 from ledgermq_broker.admission.connections import Connections
+from ledgermq_broker.bundle.loads import set_rack
 from ledgermq_broker.costs.racks import RackTraffic
 from ledgermq_broker.logs import get_logger
 from ledgermq_broker.ports.call_metadata import call_metadata, certified_names
@@ -189,6 +190,7 @@ class GrpcServer:
         metered.begin_share(principal.name if is_own else metered.connection, is_broker=principal.is_broker)
         if not principal.is_broker:
             metered.traffic = self._racks.of(said.rack)
+            set_rack(said.rack)
             metered.list_in(self._connections, principal.name, said.client_id, said.library)
         if admitted.account is not None:
             metered.count_for(admitted.account)

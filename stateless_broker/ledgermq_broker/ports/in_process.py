@@ -17,6 +17,7 @@ from ledgermq.errors import InvalidConfig, Unavailable
 from ledgermq.protocol.api import BrokerApi, Connection, Connector
 from ledgermq.protocol.methods import Calls, Method
 from ledgermq_broker.access.door import Door
+from ledgermq_broker.bundle.loads import set_rack
 
 
 class Network:
@@ -56,14 +57,19 @@ class Network:
 
 class InProcessConnector(Connector):
     def __init__(
-        self, network: Network, credential: Callable[[str], str] = lambda address: "", client_id: str = ""
+        self,
+        network: Network,
+        credential: Callable[[str], str] = lambda address: "",
+        client_id: str = "",
+        rack: str = "",
     ) -> None:
         self.network = network
         self._credential = credential
         self._client_id = client_id
+        self._rack = rack
 
     def connect(self, address: str) -> Connection:
-        return InProcessConnection(self.network, address, self._credential, self._client_id)
+        return InProcessConnection(self.network, address, self._credential, self._client_id, self._rack)
 
     def proving(self, credential: Callable[[str], str]) -> Connector:
         return InProcessConnector(self.network, credential)
@@ -74,13 +80,17 @@ class InProcessConnection(Calls, Connection):
     gRPC channel does.
     """
 
-    def __init__(self, network: Network, address: str, credential: Callable[[str], str], client_id: str = "") -> None:
+    def __init__(
+        self, network: Network, address: str, credential: Callable[[str], str], client_id: str = "", rack: str = ""
+    ) -> None:
         self.address = address
         self._network = network
         self._credential = credential
         self._client_id = client_id
+        self._rack = rack
 
     async def _service(self) -> BrokerApi:
+        set_rack(self._rack)
         return await self._network.admitted(self.address, self._credential(self.address), self._client_id)
 
     async def ask(self, method: Method, request: Any) -> Any:
@@ -96,7 +106,7 @@ class InProcessConnection(Calls, Connection):
         return self._credential(self.address)
 
     def as_caller(self, credential: str) -> Connection:
-        return InProcessConnection(self._network, self.address, lambda address: credential, self._client_id)
+        return InProcessConnection(self._network, self.address, lambda address: credential, self._client_id, self._rack)
 
     async def wait_lost(self) -> bool:
         try:

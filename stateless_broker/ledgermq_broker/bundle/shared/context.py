@@ -146,6 +146,9 @@ class BundleMetrics:
     def moved_for_load(self, bundle: int) -> None:
         """This broker begins to hand the bundle over, because it has more to do than others."""
 
+    def moved_to_rack(self, bundle: int) -> None:
+        """This broker begins to hand the bundle over, because most of its bytes are of another rack."""
+
     def term_ended(self, bundle: int, why: str) -> None:
         """`why`: released (handed over), fenced (another broker has claimed it) or failed."""
 

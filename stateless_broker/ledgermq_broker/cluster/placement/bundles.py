@@ -6,7 +6,7 @@ bundles / brokers, and a bundle that has to move goes to the broker with room wh
 highest. Hysteresis: a bundle never leaves a live owner that is within its share, so the same view
 twice gives the same answer, and one broker more or less moves no more bundles than the balance
 needs. Where loads differ, bundles that are all owned stay if placement by count would make the most
-loaded brokers busier, and the counts are within `_bounds`.
+loaded brokers busier, and the counts are within `bounds`.
 
 *By load* (`relief`): at most one bundle at a time leaves the broker with the largest load. With the
 same loads no sequence of answers returns to an earlier one, because the loads of the brokers, in
@@ -45,10 +45,16 @@ def score(broker: str, bundle: int) -> int:
 
 
 def place(
-    bundles: Collection[int], live: Collection[str], owners: Mapping[int, str], loads: Mapping[int, int] | None = None
+    bundles: Collection[int],
+    live: Collection[str],
+    owners: Mapping[int, str],
+    loads: Mapping[int, int] | None = None,
+    *,
+    by_rack: bool = False,
 ) -> dict[int, str]:
     """Return the wanted owner (a broker id) of each bundle; empty when no broker lives. `owners`:
-    the known current owners. `loads`: of bundles, in any unit; a bundle without one is idle.
+    the known current owners. `loads`: of bundles, in any unit; a bundle without one is idle. `by_rack`: bundles
+    follow their bytes (`nearness`), so they stay as long as the counts are within `bounds`.
 
     Bundle 0 is placed by itself: metadata is no load, and must not cost its owner a user bundle.
     """
@@ -57,7 +63,8 @@ def place(
     users = [bundle for bundle in bundles if bundle != keys.METADATA_BUNDLE]
     wanted = _balance(users, live, owners)
     owned = {bundle: owners[bundle] for bundle in users if owners.get(bundle) in live}
-    if loads and len(owned) == len(users) and _may_stay(owned, wanted, live, loads):
+    may_stay = _is_within_bounds if by_rack else _may_stay
+    if loads and len(owned) == len(users) and may_stay(owned, wanted, live, loads):
         wanted = owned
     if keys.METADATA_BUNDLE in bundles:
         owner = owners.get(keys.METADATA_BUNDLE, "")
@@ -74,8 +81,8 @@ def relief(live: Collection[str], owners: Mapping[int, str], loads: Mapping[int,
     if len(live) < 2:
         return None
     owners = {bundle: owner for bundle, owner in owners.items() if bundle != keys.METADATA_BUNDLE}
-    held, load = _held(owners, live), _load(owners, live, loads)
-    least, most = _bounds(len(owners), len(held))
+    held, load = held_by(owners, live), load_by(owners, live, loads)
+    least, most = bounds(len(owners), len(held))
     source = max(held, key=lambda broker: (load[broker], broker))
     mean = sum(load.values()) / len(load)
     excess = load[source] - mean
@@ -97,15 +104,20 @@ def _may_stay(
     owned: Mapping[int, str], by_count: Mapping[int, str], live: Collection[str], loads: Mapping[int, int]
 ) -> bool:
     """Return whether placement by count would only make the most loaded brokers busier."""
-    if len({loads.get(bundle, 0) for bundle in owned}) < 2:
+    if len({loads.get(bundle, 0) for bundle in owned}) < 2 or not _is_within_bounds(owned, by_count, live, loads):
         return False
-    least, most = _bounds(len(owned), len(live))
-    if not all(least <= len(bundles) <= most for bundles in _held(owned, live).values()):
-        return False
-    return _descending(_load(owned, live, loads)) < _descending(_load(by_count, live, loads))
+    return _descending(load_by(owned, live, loads)) < _descending(load_by(by_count, live, loads))
 
 
-def _bounds(bundles: int, brokers: int) -> tuple[int, int]:
+def _is_within_bounds(
+    owned: Mapping[int, str], by_count: Mapping[int, str], live: Collection[str], loads: Mapping[int, int]
+) -> bool:
+    """Return whether each broker has about as many bundles as it should, and some are busy."""
+    least, most = bounds(len(owned), len(live))
+    return any(loads.values()) and all(least <= len(each) <= most for each in held_by(owned, live).values())
+
+
+def bounds(bundles: int, brokers: int) -> tuple[int, int]:
     """Return the least and the most bundles of a broker where loads differ: half of its share, and
     half more than it.
 
@@ -116,15 +128,17 @@ def _bounds(bundles: int, brokers: int) -> tuple[int, int]:
     return share // 2, most + (most + 1) // 2
 
 
-def _held(owners: Mapping[int, str], live: Collection[str]) -> dict[str, list[int]]:
+def held_by(owners: Mapping[int, str], live: Collection[str]) -> dict[str, list[int]]:
     held: dict[str, list[int]] = {broker: [] for broker in live}
     for bundle, owner in owners.items():
         held[owner].append(bundle)
     return held
 
 
-def _load(owners: Mapping[int, str], live: Collection[str], loads: Mapping[int, int]) -> dict[str, int]:
-    return {broker: sum(loads.get(bundle, 0) for bundle in bundles) for broker, bundles in _held(owners, live).items()}
+def load_by(owners: Mapping[int, str], live: Collection[str], loads: Mapping[int, int]) -> dict[str, int]:
+    return {
+        broker: sum(loads.get(bundle, 0) for bundle in bundles) for broker, bundles in held_by(owners, live).items()
+    }
 
 
 def _descending(load: Mapping[str, int]) -> list[int]:
