@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack, contextmanager
 import grpc
 
 from ledgermq.protocol.limits import GRPC_OPTIONS
+from ledgermq.runtime.process.server_process import loop_factory
 from ledgermq.sources import Sources
-from ledgermq_broker.process.run import loop_factory
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.root.open import open_store
 

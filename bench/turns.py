@@ -11,8 +11,8 @@ import time
 
 from bench.measures import Results
 from ledgermq.runtime.ports.turns import Turns
+from ledgermq.runtime.process.server_process import loop_factory
 from ledgermq_broker.ports.grpc_server import AT_ONCE_MAX, FREE_PER_S, QUIET_TURNS, TURN_S_MAX
-from ledgermq_broker.process.run import loop_factory
 
 ROW = "X4"
 TURN, FEW, MANY = "turn of a call", f"at most {FREE_PER_S} calls a second", "more calls"

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import ledgermq
 from ledgermq.client.messages.descriptions import TopicDescription
@@ -28,6 +29,7 @@ from ledgermq.runtime.ports.turns import Turns
 from ledgermq.runtime.process.log import get_log
 from ledgermq.runtime.tasks import end, shared
 from ledgermq_gateway.cluster.clock import ClusterClock
+from ledgermq_gateway.http.limits import Held
 from ledgermq_gateway.http.problems import Problem
 from ledgermq_gateway.settings import GatewaySettings
 
@@ -131,24 +133,23 @@ class Callers:
         self.answered_s = float("-inf")
         """When a broker has last answered, by the loop's clock."""
 
-    @asynccontextmanager
-    async def of(self, token: str, host: str) -> AsyncIterator[Caller]:
-        """Yield the caller of a token, "" for none, whose request comes from `host`. Raises Unauthenticated,
-        Unavailable, ResourceExhausted, Problem (503: too many).
+    async def of(self, token: str, host: str, held: Held) -> Caller:
+        """Return the caller of a token, "" for none, whose request comes from `host`. It has a call until `held` ends.
+        Raises Unauthenticated, Unavailable, ResourceExhausted, Problem (503: too many).
         """
         digest = _digest(token)
         caller = self._callers.get(digest) or await self._admitted(digest, token, host)
         if digest in self._callers:
             self._callers.move_to_end(digest)
         caller.begin()
-        try:
-            await self._clock.refresh(caller.client)
-            yield caller
-        except Unauthenticated:
+        held.add(partial(self._ended, caller))
+        await self._clock.refresh(caller.client)
+        return caller
+
+    def _ended(self, caller: Caller, error: BaseException | None) -> None:
+        if isinstance(error, Unauthenticated):
             self._forget(caller)
-            raise
-        finally:
-            caller.end()
+        caller.end()
 
     def principal_of(self, token: str) -> str:
         """Return the principal of a token, "" if it is not known, or brokers admit every caller. Asks no broker."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import signal
 import ssl
 import sys
@@ -16,7 +15,6 @@ from contextlib import AsyncExitStack
 from dataclasses import Field, fields
 from typing import Any
 
-import structlog
 import typer
 
 import ledgermq
@@ -30,12 +28,14 @@ from ledgermq.client.settings.tls import chosen_tls
 from ledgermq.client.settings.values import ClientSettings
 from ledgermq.environment import add_settings
 from ledgermq.errors import InvalidConfig
+from ledgermq.runtime.process.server_process import loop_factory, spare_what_stays
 from ledgermq.sources import Sources
 from ledgermq.telemetry.exporting import exporting
 from ledgermq_gateway.admin_port import admin_port
 from ledgermq_gateway.cluster.clock import ClusterClock
 from ledgermq_gateway.cluster.origins import said_by
 from ledgermq_gateway.gateway import Gateway
+from ledgermq_gateway.logs import configure_logs
 from ledgermq_gateway.settings import GatewaySettings, words
 
 VARIABLE = "LEDGERMQ_GATEWAY_"
@@ -58,7 +58,8 @@ def gateway(target: Target = DEFAULT_TARGET, debug: Debug = False, **flags: Any)
     if is_root_url(target):
         raise InvalidConfig(f"a gateway connects to brokers, not to a root like {target!r}: give host:port")
     configure_logs(debug=debug)
-    asyncio.run(_run(target, settings))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(target, settings))
 
 
 async def _run(target: str, settings: GatewaySettings) -> None:
@@ -83,6 +84,7 @@ async def _run(target: str, settings: GatewaySettings) -> None:
             typer.echo(f"console, to {settings.console}, on {own[0]}/console")
         if admin is not None:
             typer.echo(f"metrics and health on http://{settings.admin_host}:{admin}")
+        spare_what_stays()
         await stopping.wait()
 
 
@@ -118,27 +120,6 @@ def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
             f"http_cert_file {settings.http_cert_file}, http_key_file {settings.http_key_file}: {error}"
         ) from error
     return context
-
-
-def configure_logs(*, debug: bool) -> None:
-    """Log structured lines to stderr: JSON, or for people where it is a terminal."""
-    is_terminal = sys.stderr.isatty()
-    renderer: Any = structlog.dev.ConsoleRenderer() if is_terminal else structlog.processors.JSONRenderer()
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
-        )
-    )
-    for name in ("aiohttp", "asyncio", "grpc"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.INFO, force=True)
 
 
 def _option(setting: Field[Any]) -> inspect.Parameter:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -87,11 +88,17 @@ def whole(status: int, body: bytes, headers: Mapping[str, str]) -> web.StreamRes
     return web.Response(status=status, body=body, headers=headers)
 
 
-async def ended(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Send what is left of an answer, and wait until its reader has taken it: others may wait behind a small one."""
-    await response.prepare(request)
-    await response.write_eof()
-    await request.writer.drain()
+@contextmanager
+def breaking(transport: asyncio.Transport | None, after_s: float) -> Iterator[None]:
+    """Break a connection if the block takes longer: what waits for its reader ends then, as if that had left. A timer
+    of asyncio's costs as much as a small answer.
+    """
+    timer = None if transport is None else asyncio.get_running_loop().call_later(after_s, transport.abort)
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 class Pieces(web.StreamResponse):

@@ -7,8 +7,7 @@ and say nothing from then on. Streams of requests say nothing at all, because se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from ipaddress import ip_address, ip_network
 
@@ -20,15 +19,13 @@ _current: ContextVar[list[tuple[str, str]]] = ContextVar("ledgermq_gateway_origi
 """Emptied at the end of its request."""
 
 
-@contextmanager
-def calls_for(address: str, request_id: str) -> Iterator[None]:
-    """Let the calls of the block say that they are made for this client's request."""
+def calls_for(address: str, request_id: str) -> Callable[[], None]:
+    """Let the calls that this task makes from now on say that they are made for this client's request. Call what is
+    returned when the request ends.
+    """
     said = [(CLIENT_ADDRESS, address), (CLIENT_REQUEST, request_id)] if address else []
-    _current.set(said)  # it is not reset: the block may end in another task
-    try:
-        yield
-    finally:
-        said.clear()
+    _current.set(said)  # it is not reset: the request may end in another task
+    return said.clear
 
 
 def said_by(delegate: Callable[[str], str] | None) -> Callable[[str], Metadata]:

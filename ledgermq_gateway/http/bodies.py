@@ -14,8 +14,10 @@ Read = Callable[[], Awaitable[bytes]]
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-async def read_body(read: Read, encoding: str, bytes_max: int, timeout_s: float, share: Share) -> bytes:
-    """Return the body. `encoding`: its Content-Encoding, "" for none. Raises Problem."""
+async def read_body(read: Read, encoding: str, bytes_max: int, timeout_s: float | None, share: Share) -> bytes:
+    """Return the body. `encoding`: its Content-Encoding, "" for none. `timeout_s`: None for one that has come as a
+    whole. Raises Problem.
+    """
     if encoding not in ("", "gzip"):
         raise Problem(
             "UNSUPPORTED_MEDIA_TYPE",
@@ -23,19 +25,25 @@ async def read_body(read: Read, encoding: str, bytes_max: int, timeout_s: float,
             headers=(("Accept-Encoding", "gzip"),),
         )
     decoder = _Gunzip(bytes_max) if encoding else None
-    parts: list[bytes] = []
-    size = 0
+    if timeout_s is None:
+        return await _read(read, decoder, bytes_max, share)
     try:
         async with asyncio.timeout(timeout_s):
-            while data := await read():
-                share.take(len(data))
-                for part in [data] if decoder is None else decoder.decode(data, share):
-                    parts.append(part)
-                    size += len(part)
-                    if size > bytes_max:
-                        raise too_large(bytes_max)
+            return await _read(read, decoder, bytes_max, share)
     except TimeoutError:
         raise Problem("REQUEST_TIMEOUT", f"the body was not here within {timeout_s:g} s", headers=(_CLOSE,)) from None
+
+
+async def _read(read: Read, decoder: _Gunzip | None, bytes_max: int, share: Share) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while data := await read():
+        share.take(len(data))
+        for part in [data] if decoder is None else decoder.decode(data, share):
+            parts.append(part)
+            size += len(part)
+            if size > bytes_max:
+                raise too_large(bytes_max)
     if decoder is not None:
         decoder.check_ended()
     return b"".join(parts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ledgermq.runtime.ports.turns import Place
 from ledgermq_gateway.callers import Caller
@@ -21,8 +22,7 @@ SCHEMA_JSON = "application/vnd.schemaregistry.v1+json"
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request. `names`: the variable parts of its path. `headers`: by lower-case name, the first of each.
     `content_type`: of the body, without parameters, "" for no body. `caller`: whose credential it carries. `share`:
     its part of the gateway's memory. `place`: its place among the calls under way.
@@ -33,9 +33,9 @@ class Call:
     share: Share
     place: Place
     request_id: str
-    names: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    query: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    names: Mapping[str, str] = NOTHING
+    query: Mapping[str, str] = NOTHING
+    headers: Mapping[str, str] = NOTHING
     content_type: str = ""
     body: bytes = b""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,11 @@ from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
 from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.cluster.origins import calls_for
-from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of, ended, whole
+from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of, breaking, whole
 from ledgermq_gateway.http import problems
 from ledgermq_gateway.http.bodies import read_body, too_large
 from ledgermq_gateway.http.call import JSON, NDJSON, SCHEMA_JSON, Answer, BrokenAnswer, Call, Stream
+from ledgermq_gateway.http.limits import Held
 from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.http.requests import (
@@ -77,6 +78,7 @@ class _Seen:
     """What is known of a request while it is handled; for its log line, and for its answer."""
 
     request_id: str
+    client: str
     route: Route | None = None
     principal: str = ""
     cors_origin: str = ""
@@ -114,6 +116,7 @@ class HttpServer:
         self._listening: asyncio.Server | None = None
         self._changes: set[asyncio.Task[Any]] = set()
         self._malformed_s = float("-inf")
+        self._write_s = service.settings.write_timeout_ms / 1000
 
     def note_malformed(self, what: str) -> None:
         """Count a request that could not be read; log one line a second at most."""
@@ -157,7 +160,7 @@ class HttpServer:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         began_s = asyncio.get_running_loop().time()
-        seen = _Seen(self.service.sources.new_id().hex())
+        seen = _Seen(self.service.sources.new_id().hex(), self._client(request))
         status = 499  # the caller has left
         self.connections.busy(request.transport)
         span = self.service.spans.begin(request.method, request.headers, _host(request))
@@ -173,18 +176,16 @@ class HttpServer:
             route = "" if seen.route is None else seen.route.path
             span.end(route, status, seen.request_id)
             self._metrics.handled(request.method, route, status, spent_s)
-            _requests.info(
-                "request",
-                extra={
-                    "id": seen.request_id,
-                    "client": self._client(request),
-                    "principal": seen.principal,
-                    "method": request.method if seen.route is not None else "",
-                    "route": route,
-                    "status": status,
-                    "ms": round(1000 * spent_s, 1),
-                },
-            )
+            line = {
+                "id": seen.request_id,
+                "client": seen.client,
+                "principal": seen.principal,
+                "method": request.method if seen.route is not None else "",
+                "route": route,
+                "status": status,
+                "ms": round(1000 * spent_s, 1),
+            }
+            _requests.info("request", extra=line)
 
     async def _answered(self, request: web.BaseRequest, seen: _Seen) -> web.StreamResponse:
         try:
@@ -204,10 +205,12 @@ class HttpServer:
         )
 
     async def _served(self, request: web.BaseRequest, seen: _Seen) -> web.StreamResponse:
-        async with AsyncExitStack() as stack:
-            turn = self.service.turns.one(self._takes_turns_as(request), TURN_S_MAX)
-            place = await stack.enter_async_context(turn)
-            return await self._in_turn(request, seen, stack, place)
+        turns, taking = self.service.turns, self._takes_turns_as(request)
+        with Held() as held:
+            await turns.begin(taking, 1, TURN_S_MAX)
+            place = Place(turns, taking)
+            held.add(lambda error: place.leave())
+            return await self._in_turn(request, seen, held, place)
 
     def _takes_turns_as(self, request: web.BaseRequest) -> str:
         """Return the principal of a credential that was admitted before, else the host. What is public has
@@ -219,9 +222,7 @@ class HttpServer:
         token = given[len(BEARER) :].strip() if given else self._sealed_token(request.headers.get("Cookie", ""))
         return self._callers.principal_of(token) or f"host {_host(request)}"
 
-    async def _in_turn(
-        self, request: web.BaseRequest, seen: _Seen, stack: AsyncExitStack, place: Place
-    ) -> web.StreamResponse:
+    async def _in_turn(self, request: web.BaseRequest, seen: _Seen, held: Held, place: Place) -> web.StreamResponse:
         headers = checked_headers(request.headers.items())
         seen.request_id = request_id_of(headers, seen.request_id)
         path, query_text = path_of(request.path_qs if request.raw_path.startswith("/") else request.raw_path)
@@ -238,11 +239,13 @@ class HttpServer:
         check_type(seen.route, content_type, has_body)
         caller = None
         if not seen.route.public:
-            stack.enter_context(calls_for(self._client(request), seen.request_id))
-            caller = await stack.enter_async_context(self._callers.of(self._token(headers, seen.route), _host(request)))
+            said = calls_for(seen.client, seen.request_id)
+            held.add(lambda error: said())
+            caller = await self._callers.of(self._token(headers, seen.route), _host(request), held)
             seen.principal = caller.principal
         sharer = "" if caller is None or caller.is_shared else caller.principal
-        share = stack.enter_context(self.service.memory.share(sharer))
+        share = self.service.memory.share(sharer)
+        held.add(lambda error: share.give_back())
         body = b""
         if has_body:
             body = await self._body(request, headers, share)
@@ -261,7 +264,7 @@ class HttpServer:
             body,
         )
         if seen.route.goes_on:
-            task = asyncio.create_task(self._changed(stack.pop_all(), seen.route, call), name="a change")
+            task = asyncio.create_task(self._changed(held.handed_on(), seen.route, call), name="a change")
             self._changes.add(task)
             task.add_done_callback(self._changes.discard)
             return self._whole(seen, await asyncio.shield(task))
@@ -276,8 +279,8 @@ class HttpServer:
         """Return the address of the request's client."""
         return self.service.proxies.client_of(request.remote or "", request.headers.getall("X-Forwarded-For", ()))
 
-    async def _changed(self, held: AsyncExitStack, route: Route, call: Call) -> Answer:
-        async with held:
+    async def _changed(self, held: Held, route: Route, call: Call) -> Answer:
+        with held:
             answer = await route.handler(call)
             assert isinstance(answer, Answer), "only reads stream"
             return answer
@@ -293,7 +296,7 @@ class HttpServer:
                 request.content.readany,
                 headers.get("content-encoding", "").lower(),
                 settings.body_bytes_max,
-                settings.body_timeout_ms / 1000,
+                None if request.content.is_eof() else settings.body_timeout_ms / 1000,
                 share,
             )
         except web.RequestPayloadError:
@@ -343,16 +346,19 @@ class HttpServer:
             await self._taken(request, response.prepare(request))
             while piece := response.next_piece():
                 await self._taken(request, response.write(piece))
-            await self._taken(request, ended(request, response))
-        elif isinstance(response, web.Response):
-            await self._taken(request, ended(request, response))
+        elif not isinstance(response, web.Response):
+            return
+        with breaking(request.transport, self._write_s):  # also a small answer may wait, behind others
+            await response.prepare(request)
+            await response.write_eof()
+            await request.writer.drain()
 
     async def _taken(self, request: web.BaseRequest, sending: Awaitable[Any]) -> None:
         """Send something. If its reader takes nothing for too long, break its connection, and raise
         ConnectionResetError.
         """
         try:
-            async with asyncio.timeout(self.service.settings.write_timeout_ms / 1000):
+            async with asyncio.timeout(self._write_s):
                 await sending
         except TimeoutError:
             if request.transport is not None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -266,7 +266,7 @@ class Tail:
         principal = "" if call.caller.is_shared else call.caller.principal
         share = self._held.enter_context(call.service.memory.share(principal))
         share.take(TAIL_BYTES)
-        reading = _reading(replace(call, share=share), topic, wanted, start, skips=False)
+        reading = _reading(call._replace(share=share), topic, wanted, start, skips=False)
         alone = await self._held.enter_async_context(reading)
         self.id, self.places = alone.id, alone.places
         self._running = asyncio.create_task(self._run(alone), name="a read that event streams share")

@@ -37,6 +37,8 @@ from ledgermq_gateway.records.reading import READ_BYTES, size_of
 KEY_HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}\Z")
 _HASH_BYTES = 16
+FREE_S = 0.1
+"""So much later than `delivery_timeout_ms` says a call may end."""
 COMPARED_PARTITIONS_MAX = 16
 """Partitions in which a repetition is compared with what was stored: each takes a call."""
 Pairs = Sequence[tuple[str, bytes | None]]
@@ -145,12 +147,17 @@ def key_hash(call: Call) -> str:
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-def _left_s(until_s: float) -> float:
-    return max(0.0, until_s - asyncio.get_running_loop().time())
+def _left_s(call: Call, until_s: float) -> float | None:
+    """Return how much time a call has left; None: as much as the producer gives each record. A time that records have
+    for themselves keeps them apart from others.
+    """
+    left_s = until_s - asyncio.get_running_loop().time()
+    full_s = call.service.settings.delivery_timeout_ms / 1000
+    return None if full_s - left_s < FREE_S else max(0.0, left_s)
 
 
 async def _store(call: Call, topic: str, records: Sequence[Record], until_s: float, *, keyed: bool) -> Answer:
-    deliveries = await call.caller.producer.send_many(topic, records, timeout=_left_s(until_s))
+    deliveries = await call.caller.producer.send_many(topic, records, timeout=_left_s(call, until_s))
     results: Sequence[SendResult] = await deliveries
     failed = next((result for result in results if result.error is not None), None)
     if failed is not None:
@@ -185,7 +192,7 @@ async def _post_arrow(call: Call, topic: str, until_s: float) -> Answer:
         raise Problem("IDEMPOTENCY_NOT_AVAILABLE", "an Arrow body takes no Idempotency-Key: send JSON")
     try:
         table = table_of_arrow(call.body, call.service.settings.records_max)
-        queued = await call.caller.producer.send_batch(topic, table, timeout=_left_s(until_s))
+        queued = await call.caller.producer.send_batch(topic, table, timeout=_left_s(call, until_s))
         results = await queued
     except LedgerMQError:
         call.caller.forget(topic)

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 
 from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.runtime.process.server_process import loop_factory
 from ledgermq.sources import Sources
 from ledgermq_broker.bundle.shared.context import BundleMetrics
 from ledgermq_broker.health.readiness import Health
@@ -17,7 +18,7 @@ from ledgermq_broker.logs import configure_logs, get_logger
 from ledgermq_broker.metrics.process_metrics import ProcessMetrics
 from ledgermq_broker.ports.tls import followed_certificates
 from ledgermq_broker.process.reload import LiveSettings
-from ledgermq_broker.process.run import admin_port, loop_factory, stop_signals, unless
+from ledgermq_broker.process.run import admin_port, stop_signals, unless
 from ledgermq_broker.settings.processes import CompactionSettings
 from ledgermq_ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledgermq_ledger.fsck.cluster_fit import check_fit

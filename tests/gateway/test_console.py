@@ -279,13 +279,13 @@ async def test_a_console_waits_in_the_turn_of_its_principal(monkeypatch: pytest.
     async with world(console="read", rules=True) as at:
         cookie = {"Cookie": f"{COOKIE}={await sign_in(at, await at.user('alice', 'describe *'))}"}
         turns: list[str] = []
-        one = at.gateway.service.turns.one
+        begin = at.gateway.service.turns.begin
 
-        def noted(who: str, wait_s: float) -> Any:
+        def noted(who: str, places: int, wait_s: float) -> Any:
             turns.append(who)
-            return one(who, wait_s)
+            return begin(who, places, wait_s)
 
-        monkeypatch.setattr(at.gateway.service.turns, "one", noted)
+        monkeypatch.setattr(at.gateway.service.turns, "begin", noted)
         twice = {"Cookie": f"{cookie['Cookie']}; {cookie['Cookie']}"}
         for headers in (cookie, {"Cookie": f"{COOKIE}=planted"}, twice):
             await at.http.get("/v1/topics", headers=READ | headers)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ledgermq_gateway.http.limits import Memory
+from ledgermq_gateway.http.limits import Held, Memory
 from ledgermq_gateway.http.problems import Problem
 
 
@@ -38,3 +38,40 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     for _ in range(3):
         with memory.share("a") as share:
             share.take(50)
+
+
+def test_what_a_call_holds_is_given_back_from_the_last_to_the_first() -> None:
+    ended: list[object] = []
+    failure = ValueError("of the call")
+    held = Held()
+    held.add(lambda error: ended.append(("first", error)))
+    held.add(lambda error: ended.append(("second", error)))
+    with pytest.raises(ValueError, match="of the call"), held:
+        raise failure
+    assert ended == [("second", failure), ("first", failure)]
+
+
+def test_an_ending_that_fails_keeps_no_other_one_from_its_turn() -> None:
+    ended: list[str] = []
+
+    def fails(error: BaseException | None) -> None:
+        raise RuntimeError("of an ending")
+
+    held = Held()
+    held.add(lambda error: ended.append("first"))
+    held.add(fails)
+    held.add(lambda error: ended.append("last"))
+    with pytest.raises(RuntimeError, match="of an ending"), held:
+        pass
+    assert ended == ["last", "first"]
+
+
+def test_what_is_handed_on_is_given_back_by_the_other_alone() -> None:
+    ended: list[str] = []
+    with Held() as held:
+        held.add(lambda error: ended.append("once"))
+        other = held.handed_on()
+    assert not ended
+    with other:
+        pass
+    assert ended == ["once"]

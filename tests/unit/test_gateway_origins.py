@@ -45,9 +45,10 @@ async def test_what_a_request_says_ends_with_it() -> None:
         found.append(dict(said("b:1")))
 
     async def request(address: str, number: str) -> asyncio.Task[None]:
-        with calls_for(address, number):
-            task = asyncio.create_task(goes_on())
-            await asyncio.sleep(0)
+        end = calls_for(address, number)
+        task = asyncio.create_task(goes_on())
+        await asyncio.sleep(0)
+        end()
         return task
 
     first = await asyncio.create_task(request("192.0.2.7", "1"))
@@ -62,7 +63,7 @@ async def test_what_a_request_says_ends_with_it() -> None:
 async def test_the_gateway_s_own_token_goes_nowhere_without_an_address() -> None:
     said = said_by(lambda broker: "Bearer secret")
     assert said("b:1") == ()
-    with calls_for("", "1"):
-        assert said("b:1") == ()
-    with calls_for("192.0.2.7", "1"):
-        assert said_by(None)("b:1") == ((CLIENT_ADDRESS, "192.0.2.7"), (CLIENT_REQUEST, "1"))
+    calls_for("", "1")
+    assert said("b:1") == ()
+    calls_for("192.0.2.7", "1")
+    assert said_by(None)("b:1") == ((CLIENT_ADDRESS, "192.0.2.7"), (CLIENT_REQUEST, "1"))

@@ -13,6 +13,7 @@ setting `delegates`: any other program could name any address.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 
 from ledgermq.errors import InvalidConfig
@@ -63,8 +64,11 @@ def found_rack(text: str) -> str:
 
 def found_address(text: str) -> str:
     """Return an IP address as it is usually written; "" for a text that is none."""
-    if len(text) > _ADDRESS_CHARS_MAX:
-        return ""
+    return _address(text) if len(text) <= _ADDRESS_CHARS_MAX else ""
+
+
+@lru_cache(1024)
+def _address(text: str) -> str:
     try:
         address = ip_address(text)
     except ValueError:

@@ -95,18 +95,8 @@ class Turns:
         """Wait for a turn, and take places, which have to be given back (`ended`). `wait_s`: None for as long as it
         takes. Raises ResourceExhausted after it.
         """
-        if self.at_once(caller, places, is_new=is_new):
-            return
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._turn((is_new, caller), places)
-        except TimeoutError:
-            holds = f"has {self._own[caller]} calls under way here, and " if self.places is not None else ""
-            raise ResourceExhausted(
-                f"{caller} {holds}sends more than this process begins in its turns; this call has waited {wait_s:g} s"
-                " for one: retry later, and send fewer at a time",
-                retry_after_ms=RETRY_AFTER_MS,
-            ) from None
+        if not self.at_once(caller, places, is_new=is_new):
+            await self._turn((is_new, caller), places, wait_s)
 
     async def go_on(self, caller: str) -> None:
         """Wait for a turn of a part of a call, after the present turn of the event loop in any case."""
@@ -128,10 +118,12 @@ class Turns:
         self._take(caller, places)
         return True
 
-    async def _turn(self, line: Line, places: int) -> None:
-        come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _turn(self, line: Line, places: int, wait_s: float | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        come: asyncio.Future[None] = loop.create_future()
         self._waiting.setdefault(line, {})[come] = places
         self._look_soon()
+        timer = None if wait_s is None else loop.call_later(wait_s, self._too_late, line, come, wait_s)
         try:
             await come
         except asyncio.CancelledError:
@@ -141,6 +133,25 @@ class Turns:
             else:  # the turn came in the same moment
                 self.ended(line[1], places)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _too_late(self, line: Line, come: asyncio.Future[None], wait_s: float) -> None:
+        """End the wait of a call, if its turn has not come."""
+        if come.done():
+            return
+        self._forget(line, come)
+        self._look_soon()  # one behind it may have what it lacked
+        _, caller = line
+        holds = f"has {self._own[caller]} calls under way here, and " if self.places is not None else ""
+        come.set_exception(
+            ResourceExhausted(
+                f"{caller} {holds}sends more than this process begins in its turns; this call has waited {wait_s:g} s"
+                " for one: retry later, and send fewer at a time",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        )
 
     def came(self, caller: str) -> None:
         """Note that a call has come: others may be behind it."""

@@ -10,7 +10,6 @@ then.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from ledgermq.errors import LedgerMQError
+from ledgermq.runtime.process.server_process import loop_factory, spare_what_stays
 from ledgermq.runtime.tasks import end
 from ledgermq.sources import Sources
 from ledgermq_broker.access.audit.log import open_audit_file
@@ -120,7 +120,7 @@ async def _serve(
             return
         async with node:
             _up(node, health, metrics, live.in_force, certificates)
-            _spare_what_stays()
+            spare_what_stays()
             on_ready(node, admin)
             samplers = []
             if settings.admin_port is not None:
@@ -159,14 +159,6 @@ def _return_freed_memory() -> None:
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ:
         pa.set_memory_pool(pa.system_memory_pool())
-
-
-def _spare_what_stays() -> None:
-    """Freeze start-up objects so that the garbage collector never scans them, which took up to 80
-    ms per collection.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _notes(node: Node) -> list[str]:
@@ -260,11 +252,3 @@ def _end_anyway() -> None:
     """
     log.error("not everything has ended in time")
     os._exit(END_ANYWAY_CODE)
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

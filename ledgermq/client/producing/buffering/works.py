@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ledgermq.client.messages.record import ROW_OVERHEAD_BYTES, Headers, Record, Row
@@ -35,8 +34,7 @@ class Prepared(NamedTuple):
         return self.size + ROW_OVERHEAD_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Adds:
+class Adds(NamedTuple):
     """What calls add records to: functions of the producer. `prepare` checks a record. `failed_or_raised`
     returns the delivery of a record that cannot be added, or raises its error, as `raise_on_error` says.
     """
