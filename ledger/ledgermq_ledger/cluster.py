@@ -11,9 +11,10 @@ either, `bundles` is the number with which the cluster began; the number in forc
 
 A restored cluster has version 3 from its begin (`restored_from`), and never another one. It says the
 same as version 2, and has `former_ids`: the ids of the clusters from which it came, the oldest first,
-which files from before the restore name. `restore.json` stands beside it (decision 107): the first
-object of a root that is being restored. Until `cluster.json` is there, no process makes another
-cluster of this root.
+which files from before the restore name.
+
+`restore.json` stands beside it in each copy of a cut (decision 107), restored or backed up: the first
+object of its root. Until `cluster.json` is there, no process makes another cluster of this root.
 
 The checksum covers all other fields, known or not, as the shortest JSON with sorted keys, so that a
 file of any version can be checked. Files from before there was one have exactly the other eight
@@ -130,6 +131,7 @@ async def open_cluster(
         return found
     except ObjectMissing as error:
         if cluster_id is not None:
+            await _refuse_other_restore(store, None)
             raise InvalidConfig(
                 f"{store.url}: the setting cluster_id is set, but there is no cluster here; check the root URL"
             ) from error
@@ -146,8 +148,8 @@ async def open_cluster(
 
 @dataclass(frozen=True, slots=True)
 class RestoreNote:
-    """What a root is restored from: `restore.json`. `cut`: id and put id of the cut. `cluster_json`: the bytes of the
-    `cluster.json` that will be put last.
+    """What a root is a copy of: `restore.json`. `cut`: id and put id of the cut. `cluster_json`: the bytes of the
+    `cluster.json` that will be put last. A backup keeps the id of its source.
     """
 
     source_id: str
@@ -158,6 +160,19 @@ class RestoreNote:
     @property
     def cluster(self) -> ClusterSettings:
         return decode_cluster(self.cluster_json.encode())
+
+    @property
+    def is_backup(self) -> bool:
+        return self.cluster.cluster_id == self.source_id
+
+    def continues(self, other: RestoreNote) -> bool:
+        """Return whether a copy that began with either note is the same one."""
+        return (self.source_id, self.cut, self.is_backup) == (other.source_id, other.cut, other.is_backup)
+
+    def describe(self) -> str:
+        """Say what is done: "cut 'eod' (17) of cluster 4f… is restored"."""
+        done = "backed up" if self.is_backup else "restored"
+        return f"cut {self.cut_name!r} ({self.cut[0]}) of cluster {self.source_id} is {done}"
 
 
 def encode_note(note: RestoreNote) -> bytes:
@@ -174,7 +189,7 @@ def encode_note(note: RestoreNote) -> bytes:
 
 
 async def read_note(store: ObjectStore) -> RestoreNote | None:
-    """Return what a root is restored from; None: it has no `restore.json`. Raises DataDamaged, FormatNotSupported."""
+    """Return what a root is a copy of; None: it has no `restore.json`. Raises DataDamaged, FormatNotSupported."""
     try:
         data = await store.get(keys.RESTORE)
     except ObjectMissing:
@@ -201,7 +216,7 @@ async def read_note(store: ObjectStore) -> RestoreNote | None:
 
 
 async def _refuse_other_restore(store: ObjectStore, cluster: ClusterSettings | None) -> None:
-    """Refuse a root that another cluster than this one is being restored into. A process that makes a cluster
+    """Refuse a root that another cluster than this one is being copied into. A process that makes a cluster
     looks before and after its put, and a restore looks for a cluster after it has put its note, so one of both sees the
     other.
 
@@ -211,8 +226,8 @@ async def _refuse_other_restore(store: ObjectStore, cluster: ClusterSettings | N
     if note is None or (cluster is not None and cluster.cluster_id == note.cluster.cluster_id):
         return
     raise InvalidConfig(
-        f"{store.url}: by its {keys.RESTORE}, cut {note.cut_name!r} of cluster {note.source_id} is being restored here,"
-        " and that is not done: repeat `ledgermq restore`, or use another root"
+        f"{store.url}: by its {keys.RESTORE}, {note.describe()} here, and that is not done: repeat"
+        f" `ledgermq {'backup' if note.is_backup else 'restore'}`, or use another root"
     )
 
 

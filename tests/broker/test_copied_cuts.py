@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ledgermq
-from ledgermq_ledger.cluster import read_cluster
-from ledgermq_ledger.cuts.reading.backup import copy_cut
-from ledgermq_ledger.cuts.reading.root import open_named
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import Cluster, cluster_of, in_cluster
 from tests.broker.test_cuts import SlowCluster, no_cuts, nothing_left, torn, under_load
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
+from tests.worlds.restoring import back_up_into
 
 PARTITIONS = 4
 
 
 async def copy_of(cluster: Cluster, cut: str) -> MemoryStore:
-    target = MemoryStore("", virtual_sources(71))
-    await copy_cut(await open_named(cluster.store, await read_cluster(cluster.store), cut), target)
+    target = MemoryStore("copy", virtual_sources(71))
+    await back_up_into(cluster.store, cut, target)
     return target
 
 

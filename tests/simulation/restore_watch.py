@@ -67,12 +67,8 @@ async def judge_restored(world: World, cut: str, expected: Rows, topics: Sequenc
 
 
 async def _restore(world: World, source: ObjectStore, cut: str, target: ObjectStore) -> None:
-    sources = world.sources("restore")
-
-    async def mend(copy: ObjectStore, cluster: ClusterSettings) -> None:
-        await end_with_their_partitions(copy, cluster, sources)
-
-    await restore_cut(source, await read_cluster(source), cut, target, sources, mend)
+    cluster, sources = await read_cluster(source), world.sources("restore")
+    await restore_cut(source, cluster, cut, target, sources, end_with_their_partitions)
 
 
 async def _judge(world: World, cut: str, target: MemoryStore, expected: Rows, topics: Sequence[str]) -> None:

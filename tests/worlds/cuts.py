@@ -7,7 +7,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cuts.cut import put_cut
 from ledgermq_ledger.cuts.pins import pin_for_cut
 from ledgermq_ledger.cuts.reading.root import open_at_cut
-from ledgermq_ledger.cuts.record import begun, cut_in, dropped, encode, key_of, taken
+from ledgermq_ledger.cuts.record import abandoned, begun, cut_in, dropped, encode, key_of, taken
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts as garbage_cuts
 from ledgermq_ledger.keys import PartitionId
@@ -61,6 +61,13 @@ async def drop_cut(root: Root, name: str = "c") -> int:
     assert record is not None
     await root.put_internal(METADATA, key_of(name), encode(record))
     return cut_in(await root.catalog(), name).id
+
+
+async def end_attempt(root: Root, name: str) -> None:
+    """As a controller does that begins: the copy has the record that began the cut, and not yet the next one."""
+    ended = abandoned(await root.catalog(), cut_in(await root.catalog(), name).id, "restored")
+    assert ended is not None
+    await root.put_internal(METADATA, key_of(name), encode(ended))
 
 
 async def end_cuts(root: Root) -> None:

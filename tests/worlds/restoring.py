@@ -1,9 +1,9 @@
-"""Restore cuts as `ledgermq restore` does."""
+"""Copy cuts as `ledgermq restore` and `ledgermq backup` do."""
 
 from __future__ import annotations
 
-from ledgermq_ledger.cluster import ClusterSettings, read_cluster
-from ledgermq_ledger.cuts.reading.restore import Restored, restore_cut
+from ledgermq_ledger.cluster import read_cluster
+from ledgermq_ledger.cuts.reading.restore import Restored, back_up_cut, restore_cut
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
 from tests.virtual_time import virtual_sources
@@ -12,12 +12,13 @@ from tests.worlds.roots import Root
 
 async def restore_into(store: ObjectStore, wanted: str, target: ObjectStore, seed: int = 31) -> Restored:
     """Restore a cut of a root. `seed`: of the process that does it."""
-    sources = virtual_sources(seed)
+    cluster, sources = await read_cluster(store), virtual_sources(seed)
+    return await restore_cut(store, cluster, wanted, target, sources, end_with_their_partitions)
 
-    async def mend(copy: ObjectStore, cluster: ClusterSettings) -> None:
-        await end_with_their_partitions(copy, cluster, sources)
 
-    return await restore_cut(store, await read_cluster(store), wanted, target, sources, mend)
+async def back_up_into(store: ObjectStore, wanted: str, target: ObjectStore, seed: int = 31) -> Restored:
+    cluster, sources = await read_cluster(store), virtual_sources(seed)
+    return await back_up_cut(store, cluster, wanted, target, sources, end_with_their_partitions)
 
 
 def root_of(restored: Restored, target: ObjectStore, before: Root) -> Root:

@@ -14,8 +14,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import fitting_cluster_of, opened
 
 if TYPE_CHECKING:
-    from ledgermq_ledger.cluster import ClusterSettings
-    from ledgermq_ledger.object_store.contract import ObjectStore
+    from ledgermq_ledger.cuts.reading.restore import Restored
 
 Source = Annotated[
     str,
@@ -48,19 +47,20 @@ async def restore(source: Source, new_root: NewRoot) -> None:
     root, at, wanted = source.rpartition("@")
     if not at or not wanted or "/" in wanted:
         raise InvalidConfig(f"{source!r} names no cut: give ROOT@CUT; `ledgermq cut list` shows the cuts")
-    sources, set_back = Sources(), 0
-
-    async def mend(copy: ObjectStore, cluster: ClusterSettings) -> None:
-        nonlocal set_back
-        set_back = await end_with_their_partitions(copy, cluster, sources)
-
+    sources = Sources()
     async with opened(root, sources) as store, opened(new_root, sources) as copy:
-        done = await restore_cut(store, await fitting_cluster_of(store), wanted, copy, sources, mend)
+        cluster = await fitting_cluster_of(store)
+        done = await restore_cut(store, cluster, wanted, copy, sources, end_with_their_partitions)
+    say(done, new_root)
+
+
+def say(done: Restored, new_root: str) -> None:
+    """Print what was copied."""
     taken = datetime.fromtimestamp(done.cut.taken_ms / 1000, UTC).isoformat(timespec="seconds")
     what = f"{new_root} is cluster {done.cluster.cluster_id}, as cut {done.cut.name} of {taken} had it"
     if done.copied is None:
         notes().print(f"{what}; an earlier call has done that.")
         return
     notes().print(f"{what}: {done.copied.objects} objects, {done.copied.bytes} bytes.")
-    if set_back:
-        notes().print(f"{set_back} committed offsets of records behind the cut were set back to its ends.")
+    if done.set_back:
+        notes().print(f"{done.set_back} committed offsets of records behind the cut were set back to its ends.")

@@ -1,8 +1,8 @@
 """Set committed offsets back that lie beyond the end of their partition.
 
 The places of a cut are taken one after the other. So a plain commit may be below the place of its group's bundle, while
-the records that were read before it are above the place of theirs. In the cluster itself they are there; in a restored
-one, records would come under these offsets later, and the group would pass over them (design I19).
+the records that were read before it are above the place of theirs. In the cluster itself they are there; in a copy of
+the cut, records would come under these offsets later, and the group would pass over them (design I19).
 """
 
 from __future__ import annotations

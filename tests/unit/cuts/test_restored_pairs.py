@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cuts.reading.restore import Restored
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.garbage.sweep import sweep
@@ -18,6 +20,7 @@ from ledgermq_ledger.keyed.note import KeyedNote
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_internal
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
@@ -37,17 +40,18 @@ from ledgermq_offsets.state.records import (
     encode,
 )
 from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
-from tests.unit.cuts.test_restore import check_clean, empty, end_attempt, objects_of
+from tests.unit.cuts.test_restore import check_clean, empty, objects_of
 from tests.virtual_time import virtual, virtual_sources
 from tests.worlds import iceberg_tables
-from tests.worlds.cuts import take_cut
+from tests.worlds.cuts import end_attempt, take_cut
 from tests.worlds.keyed_root import Keyed
 from tests.worlds.ledgers import ledger_of, take_over
-from tests.worlds.restoring import restore_into, root_of
+from tests.worlds.restoring import back_up_into, restore_into, root_of
 from tests.worlds.roots import Root, parquet_keys, read_rows
 from tests.worlds.set_tables import AGED_S, KEEP_MS, a_root, make_round, registrar, tidy
 
 OFFSETS = keys.OFFSETS_TOPIC
+Copy = Callable[[ObjectStore, str, ObjectStore], Awaitable[Restored]]
 
 
 # Offsets of groups
@@ -90,8 +94,9 @@ async def a_root_with_groups() -> Root:
     return root
 
 
+@pytest.mark.parametrize("copy_into", [restore_into, back_up_into])
 @virtual
-async def test_a_group_that_is_ahead_of_the_cut_goes_on_at_its_end() -> None:
+async def test_a_group_that_is_ahead_of_the_cut_goes_on_at_its_end(copy_into: Copy) -> None:
     """As when the records that it had read came between the places of the two bundles."""
     root, target = await a_root_with_groups(), empty()
     await commit(root, 9)
@@ -100,7 +105,8 @@ async def test_a_group_that_is_ahead_of_the_cut_goes_on_at_its_end() -> None:
     await stage(root, 7)
     await join_classic(root)
     await take_cut(root)
-    done = await restore_into(root.store, "c", target)
+    done = await copy_into(root.store, "c", target)
+    assert done.set_back == 2
     new = root_of(done, target, root)
     assert await committed(new) == 2
     assert (await committed(new, 1), await committed(new, 0, "h")) == (1, 2)

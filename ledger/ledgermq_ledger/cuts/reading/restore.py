@@ -1,11 +1,12 @@
-"""Restore a cut into an empty root: a new cluster with the state of the cut, and another id.
+"""Copy a cut into an empty root. `restore_cut`: as a new cluster with another id, beside the one that goes on.
+`back_up_cut`: as the same cluster, to take the place of what is lost.
 
-    restore.json    what is restored, and the whole future cluster.json; put first, if absent
+    restore.json    what is copied, and the whole future cluster.json; put first, if absent
     all else        what the cut names (`copy_named`)
     (mend)          what the caller changes in the copy, such as offsets of groups
     cluster.json    put last: from now on it is a cluster
 
-The new id is drawn once, by the process that puts `restore.json`. Every repetition puts the same bytes, so a crash
+A new id is drawn once, by the process that puts `restore.json`. Every repetition puts the same bytes, so a crash
 at any step, or two processes at the same time, leave what the next call continues. When `cluster.json` is there,
 nothing is copied again: brokers may have deleted some of it since (design I15 to I19).
 """
@@ -29,7 +30,7 @@ from ledgermq_ledger.cluster import (
     read_note,
     restored_from,
 )
-from ledgermq_ledger.cuts.reading.backup import Copied, copy_named, put_same
+from ledgermq_ledger.cuts.reading.copying import Copied, copy_named, put_same
 from ledgermq_ledger.cuts.reading.root import RootAtCut, open_at_cut
 from ledgermq_ledger.cuts.record import cut_in, cuts_in, taken_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -38,17 +39,22 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
 from ledgermq_ledger.topics.catalog import Catalog, read_catalog
 
-Mend = Callable[[ObjectStore, ClusterSettings], Awaitable[None]]
-"""Changes what was copied, before the copy is a cluster. It may be called again after a crash."""
+Mend = Callable[[ObjectStore, ClusterSettings, Sources], Awaitable[int]]
+"""Sets offsets of groups back in what was copied, before the copy is a cluster, and returns how many (I19). It may be
+called again after a crash.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`copied`: None if an earlier call had done all."""
+    """`cluster`: of the copy. `copied`: None if an earlier call had done all. `set_back`: offsets of groups that lay
+    behind the cut.
+    """
 
     cut: fmt.CutRecord
     cluster: ClusterSettings
     copied: Copied | None
+    set_back: int = 0
 
 
 def find_cut(catalog: Catalog, wanted: str) -> fmt.CutRecord:
@@ -90,20 +96,44 @@ async def restore_cut(
     Raises UnknownCut (also if the cut was dropped meanwhile), InvalidRequest if the target has anything else,
     ResourceExhausted, DataDamaged if something of the cut is missing, Unavailable, the stores' errors.
     """
+
+    def new() -> str:
+        return encode_cluster(restored_from(cluster, sources.new_id().hex(), sources.now_ms())).decode()
+
+    return await _copy(store, cluster, wanted, target, sources, mend, new)
+
+
+async def back_up_cut(
+    store: ObjectStore, cluster: ClusterSettings, wanted: str, target: ObjectStore, sources: Sources, mend: Mend
+) -> Restored:
+    """As `restore_cut`, but the copy keeps the id: it has the `cluster.json` of its source. Raises the same."""
+    same = (await store.get(keys.CLUSTER)).decode()
+    return await _copy(store, cluster, wanted, target, sources, mend, lambda: same)
+
+
+async def _copy(
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    wanted: str,
+    target: ObjectStore,
+    sources: Sources,
+    mend: Mend,
+    cluster_json: Callable[[], str],
+) -> Restored:
     _check_apart(store, target)
     record = find_cut(await _catalog(store, cluster), wanted)
     try:
         at = await open_at_cut(store, cluster, record.id)
-        note = await _begin(at, cluster, target, sources)
+        note = await _begin(at, cluster, target, sources, cluster_json())
         if await _is_done(target, note):
             return Restored(record, note.cluster, None)
         copied = await copy_named(at, target)
     except (DataDamaged, ObjectMissing):
         await _explain(store, cluster, record, target)
         raise
-    await mend(target, note.cluster)
+    set_back = await mend(target, note.cluster, sources)
     await put_same(target, keys.CLUSTER, note.cluster_json.encode())
-    return Restored(record, note.cluster, copied)
+    return Restored(record, note.cluster, copied, set_back)
 
 
 async def _catalog(store: ObjectStore, cluster: ClusterSettings) -> Catalog:
@@ -116,23 +146,24 @@ def _check_apart(store: ObjectStore, target: ObjectStore) -> None:
         raise InvalidRequest(f"{target.url}: it lies in the root {store.url}, which stays as it is; give another root")
 
 
-async def _begin(at: RootAtCut, cluster: ClusterSettings, target: ObjectStore, sources: Sources) -> RestoreNote:
-    """Return the note of this restore, put by this call or by another one."""
-    cut, mine = at.store.cut, (cluster.cluster_id, (at.store.cut.id, at.store.cut.put_id.hex()))
+async def _begin(
+    at: RootAtCut, cluster: ClusterSettings, target: ObjectStore, sources: Sources, cluster_json: str
+) -> RestoreNote:
+    """Return the note of this copy, put by this call or by another one."""
+    cut = at.store.cut
+    mine = RestoreNote(cluster.cluster_id, (cut.id, cut.put_id.hex()), cut.name, cluster_json)
     found = await read_note(target)
     if found is None and (other := await _first_other(target)) is not None:
         found = await read_note(target)  # a second process may do the same, and be faster
         if found is None:
             raise InvalidRequest(f"{target.url}: it is in use: there is {other}; give an empty root")
     if found is None:
-        new_json = encode_cluster(restored_from(cluster, sources.new_id().hex(), sources.now_ms())).decode()
-        note = encode_note(RestoreNote(*mine, cut.name, new_json))
-        if await settle_put(target, keys.RESTORE, [note], sources=sources) is PutOutcome.UNKNOWN:
+        if await settle_put(target, keys.RESTORE, [encode_note(mine)], sources=sources) is PutOutcome.UNKNOWN:
             raise Unavailable(f"{target.url}: outcome of the put of {keys.RESTORE} is unknown; repeat the call")
         found = await read_note(target)
-    if found is None or (found.source_id, found.cut) != mine:
-        said = "nothing" if found is None else f"cut {found.cut_name!r} ({found.cut[0]}) of cluster {found.source_id}"
-        raise InvalidRequest(f"{target.url}: by its {keys.RESTORE}, {said} is restored there; give an empty root")
+    if found is None or not found.continues(mine):
+        said = "nothing is restored" if found is None else found.describe()
+        raise InvalidRequest(f"{target.url}: by its {keys.RESTORE}, {said} there; give an empty root")
     return found
 
 
@@ -144,7 +175,7 @@ async def _first_other(target: ObjectStore) -> str | None:
 
 
 async def _is_done(target: ObjectStore, note: RestoreNote) -> bool:
-    """Return whether the target is the restored cluster already. Raises InvalidRequest if it is another one."""
+    """Return whether the target is the copied cluster already. Raises InvalidRequest if it is another one."""
     try:
         found = await read_cluster(target)
     except ObjectMissing:
@@ -161,6 +192,6 @@ async def _explain(store: ObjectStore, cluster: ClusterSettings, record: fmt.Cut
     found = cuts_in(await _catalog(store, cluster)).get(record.name)
     if found is None or found.id != record.id or found.state != fmt.TAKEN:
         raise UnknownCut(
-            f"cut {record.name!r} was dropped, or its time was over, while it was restored: keep a cut until then"
-            f" (`ledgermq cut keep`). {target.url} is no cluster; give an empty root to restore another cut"
+            f"cut {record.name!r} was dropped, or its time was over, while it was copied: keep a cut until then"
+            f" (`ledgermq cut keep`). {target.url} is no cluster; give an empty root for another cut"
         )

@@ -1,8 +1,8 @@
-"""Copy what a cut names into another root: a whole cluster, as it was at the cut.
+"""Copy what a cut names into another root.
 
 Of each bundle the base, without its pins, the segments up to the place, and the claims that the base notes; pages and
-snapshot; the Parquet files, below `parquet/` again; placed versions of keyed partitions. `cluster.json` is put last, so
-a copy that was broken off is no cluster, and is continued by a repetition.
+snapshot; the Parquet files, below `parquet/` again; placed versions of keyed partitions. `restore` says what is put
+before and after that.
 """
 
 from __future__ import annotations
@@ -28,22 +28,6 @@ class Copied:
 
     objects: int = 0
     bytes: int = 0
-
-
-async def copy_cut(at: RootAtCut, target: ObjectStore) -> Copied:
-    """Copy a cut, with its cluster's `cluster.json`.
-
-    Raises InvalidRequest if the target has another cluster, and what `copy_named` raises.
-    """
-    cluster = await at.store.get(keys.CLUSTER)
-    try:
-        if await target.get(keys.CLUSTER) != cluster:
-            raise InvalidRequest(f"{target.url}: there is another cluster; give an empty root")
-    except ObjectMissing:
-        pass
-    copied = await copy_named(at, target)
-    await put_same(target, keys.CLUSTER, cluster)
-    return Copied(copied.objects + 1, copied.bytes + len(cluster))
 
 
 async def copy_named(at: RootAtCut, target: ObjectStore) -> Copied:
