@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import read_cluster
 from ledgermq_ledger.fsck.check import check_root
@@ -115,6 +118,56 @@ async def test_open_transactions_are_aborted_and_prepared_ones_wait(cluster: Clu
             ]
 
         await until(is_there, 30)
+
+
+@pytest.mark.parametrize("last", [1, 2, 3])
+def test_what_is_prepared_while_a_cut_is_taken_is_in_it_whole_or_not_at_all(
+    last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches are staged when two bundles are placed already; the third may be the coordinator's."""
+
+    @in_cluster("a:1", "b:1", bundles=4)
+    async def run(cluster: Cluster) -> None:
+        preparing: list[asyncio.Task[object]] = []
+        original = Taking._all
+
+        async def one_after_the_other(
+            self: Taking, cut: int, bundles: Sequence[int], step: pb.CutStep, places: Places
+        ) -> None:
+            if step == pb.CUT_PLACE and last in bundles:
+                await original(self, cut, [bundle for bundle in bundles if bundle != last], step, places)
+                preparing.append(asyncio.create_task(prepare()))
+                await asyncio.sleep(1)
+                bundles = [last]
+            await original(self, cut, bundles, step, places)
+
+        monkeypatch.setattr(Taking, "_all", one_after_the_other)
+
+        async def prepare() -> None:
+            for partition in range(3):
+                branch.send("t", b"staged", partition=partition)
+            await branch.tpc_prepare()
+
+        async with cluster.client() as client:
+            await client.create_topic("t", 3)
+            branch = client.transactions.two_phase()
+            await branch.tpc_begin(branch.xid(1, "both"))
+            await client.cuts.take("c")
+            await asyncio.gather(*preparing)
+            target = await restored_from(cluster, "c")
+            await branch.tpc_commit()
+        async with cluster_of("c:1", store=target, bundles=4) as other, other.client() as client:
+            left = client.transactions.two_phase()
+            state = (await client.transactions.outcome(left.xid(1, "both"))).state  # aborts it unless it is prepared
+            if state == "prepared":
+                await left.tpc_commit(left.xid(1, "both"))
+            await asyncio.sleep(60)
+            lengths = {len(await other.read_all("t", partition)) for partition in range(3)}
+            assert lengths == ({1} if state == "prepared" else {0})
+            listed = await client.transactions.list(open_only=True)
+            assert (listed.transactions, listed.staged) == ((), ())
+
+    run()
 
 
 @in_cluster("a:1", bundles=3)

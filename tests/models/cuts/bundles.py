@@ -61,12 +61,18 @@ def _append_now(world: World, bundle: int, part: str, value: Any) -> bool:
 
 
 def transact(world: World) -> Process:
-    """Read a partition, stage a record in each bundle, decide in one of them, copy each to its partition."""
+    """Read a partition, stage a record in each bundle, prepare or not, decide in one of them, copy each."""
     name, coordinator, source = world.new("T"), world.random.choice(USERS), world.random.choice(USERS)
     term, inputs = world.some_owner(coordinator), len(world.bundles[source].until(None, plain(source)))
     for bundle in USERS:
         if not (yield from world.append(bundle, world.bundles[bundle].term, STAGED, name)):
             return  # it is aborted
+    if world.walk.chance(0.15):
+        while term.holds and not world.breaks("prepared-under-a-hold"):
+            yield
+        if not (yield from world.append(coordinator, term, GROUPS, ("prepared", name))):
+            return
+        term = world.bundles[coordinator].term  # whoever decides about it may come later
     while term.holds and not world.breaks("hold-ends-silently"):
         yield
     term.deciding += 1

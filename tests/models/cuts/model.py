@@ -6,6 +6,7 @@ A cut: PIN a checkpoint of each bundle, HOLD decisions, wait until all are QUIET
 How rounds make files and late puts are tests/models/parquet.py: here a round is one step. Invariants:
 
 * a transaction is in a cut whole, with its decision and what it had read, or not at all;
+* of a transaction that is prepared in a cut, all that it has staged is there;
 * what was acknowledged before the cut began is in it; no group is ahead of data; each topic with records is known;
 * the partition that moves is in one bundle;
 * what a taken cut names can be read and never changes, and so can the newest;
@@ -33,6 +34,7 @@ RULES = {
     "quiet-before-it-has-read": "I2: an owner that has not read what is decided is not quiet",
     "no-confirm": "I3: a cut counts only if every hold was unbroken after the last place",
     "confirm-without-fence": "I3: a confirmation waits for a fence check",
+    "prepared-under-a-hold": "I2: nothing is prepared while a cut is taken",
     "hold-ends-silently": "I4: an owner that decides again has ended its hold",
     "placed-above-the-durable": "I5: a place is a durable slot",
     "offsets-not-clamped": "I6: offsets of groups end where the cut does",
@@ -149,6 +151,7 @@ CUTS = Model(
         "held files collected",
         "moves",
         "offsets clamped",
+        "prepared in cuts",
         "topics removed",
         "transactions in cuts",
         "versions",

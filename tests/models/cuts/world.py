@@ -14,6 +14,7 @@ from tests.models.cuts.state import (
     KEYED,
     KEYED_BUNDLE,
     MOVES,
+    STAGED,
     USERS,
     Bundle,
     Checkpoint,
@@ -209,6 +210,10 @@ class World:
             need(any(has) == all(has), f"of {name} the cut has {has}")
             need(not all(has) or inputs <= len(logs[bundle_number]), f"{name} has read more than the cut has")
             self.walk.saw("transactions in cuts", int(all(has)))
+        staged = [self.bundles[b].until(places[b], STAGED) for b in USERS]
+        for name in {entry[1] for entry in groups if entry[0] == "prepared"}:
+            need(all(name in each for each in staged), f"{name} is prepared, but not all that it has staged is there")
+            self.walk.saw("prepared in cuts", int(name not in decided))
         ahead = sum(entry[0] == "offset" and entry[1] > len(logs[1]) for entry in groups)
         self.walk.saw("offsets clamped", ahead)
         need(not (ahead and self.breaks("offsets-not-clamped")), "a group is ahead of the cut's data")

@@ -33,9 +33,7 @@ log = get_logger(__name__)
 class InTurn(Protocol):
     """Decides about an id; waits for a moment while the transaction before is not complete."""
 
-    async def __call__(
-        self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False
-    ) -> T: ...
+    async def __call__(self, transactional_id: str, decide: Callable[[], Decision[T]], *, held: bool = False) -> T: ...
 
 
 class Counted(Protocol):
@@ -132,7 +130,7 @@ class AddedCalls:
             transaction, opened = found
             parts = await self._parts(transaction, opened, outcome)
             decide = partial(self._end, transaction, opened, outcome, parts, renews=renews)
-            ended = await self._in_turn(name, decide, commits=outcome.is_commit)
+            ended = await self._in_turn(name, decide, held=outcome.is_commit)
             if ended is not None:
                 return ended
 

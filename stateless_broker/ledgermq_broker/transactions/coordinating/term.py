@@ -114,7 +114,7 @@ class Coordinating:
             decision = self._coordinator.producers.end(transaction, outcome, parts, self._now_ms())
             return self._counted(decision, decision.answer, "producer")
 
-        return await self._in_turn(transaction.transactional_id, end, commits=outcome.is_commit)
+        return await self._in_turn(transaction.transactional_id, end, held=outcome is not State.ABORTED)
 
     async def outcome(self, request: pb.TransactionOutcomeRequest) -> Outcome:
         name, epoch, number = request.transactional_id, request.epoch, request.number
@@ -144,7 +144,7 @@ class Coordinating:
             return self._counted(decision, State(decision.answer.state), "operator")
 
         log.warning("operator decides about a transaction", transaction=name, commit=commit)
-        return await self._decided(name, resolve, commits=commit)
+        return await self._decided(name, resolve, held=commit)
 
     async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
         """Answer a bundle's question about a transaction."""
@@ -157,7 +157,8 @@ class Coordinating:
         if question == pb.CONFIRM:
             state = await self._state.read(lambda: self._coordinator.bundles.confirm(transaction))
         elif question == pb.FATE:
-            state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part))
+            held = self._coordinator.bundles.may_prepare(transaction, part)
+            state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part), held=held)
         else:
             raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
         return pb.AskTransactionResponse(state=state_to_proto(state))
@@ -203,18 +204,18 @@ class Coordinating:
             self._parts.counts.ended(self._partition, state, cause)
         return decision
 
-    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False) -> T:
+    async def _in_turn(self, transactional_id: str, decide: Callable[[], Decision[T]], *, held: bool = False) -> T:
         """As `_decided`; if the transaction before is not complete, wait up to `TURN_WAIT_S` for that."""
         try:
-            return await self._decided(transactional_id, decide, commits=commits)
+            return await self._decided(transactional_id, decide, held=held)
         except Unavailable:
             if self._state.lost is not None or not await self._completer.finished(transactional_id, TURN_WAIT_S):
                 raise
-        return await self._decided(transactional_id, decide, commits=commits)
+        return await self._decided(transactional_id, decide, held=held)
 
-    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]], *, commits: bool = False) -> T:
-        """Decide about an id, and send the decision to the bundles as soon as it is durable. One that makes something
-        visible (`commits`) waits while a cut is taken (I4).
+    async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]], *, held: bool = False) -> T:
+        """Decide about an id, and send the decision to the bundles as soon as it is durable. One that counts what other
+        bundles have, as commits and prepared transactions do, waits while a cut is taken (`held`, I4).
         """
 
         def decide_and_begin() -> Decision[T]:
@@ -224,7 +225,7 @@ class Coordinating:
                 self._checker.wake()
             return decision
 
-        if commits:
+        if held:
             await self._state.owner.hold.passed()
         return await self._state.decided(decide_and_begin)
 
@@ -238,7 +239,7 @@ class Coordinating:
             decision = self._coordinator.half_messages.declare_unresolved(transaction, now_ms)
             return self._counted(decision, State.UNRESOLVED, "checks")
 
-        return await self._decided(transaction.transactional_id, declare, commits=True)
+        return await self._decided(transaction.transactional_id, declare, held=True)
 
     async def _read_first(self, transaction: Transaction, part: Part) -> pb.StagedData | None:
         batches = (await self._read_staged(transaction, part, 0)).batches

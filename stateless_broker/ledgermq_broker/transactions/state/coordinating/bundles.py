@@ -55,6 +55,11 @@ class Bundles:
             return Decision([], State.UNDECIDED)
         return self._ids.decide(transaction, known, State.ABORTED, (), now_ms, State.ABORTED)
 
+    def may_prepare(self, transaction: Transaction, part: Part) -> bool:
+        """Return whether the answer of `fate` may be PREPARED by what the bundle has counted."""
+        known = self._ids.known.get(transaction.transactional_id)
+        return known is not None and known.kind is Kind.HALF_MESSAGE and bool(part.counts)
+
     def asked_for_ms(self, transaction: Transaction, now_ms: int) -> float:
         """Return how long ago a bundle first asked about an undecided transaction in this term."""
         asked = self._ids.asked.get(transaction.transactional_id)
