@@ -156,6 +156,8 @@ class RestoreNote:
     cut: tuple[int, str]
     cut_name: str
     cluster_json: str
+    topics: str = ""
+    """The pattern of the topics that the copy keeps; empty: all."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -167,12 +169,14 @@ class RestoreNote:
 
     def continues(self, other: RestoreNote) -> bool:
         """Return whether a copy that began with either note is the same one."""
-        return (self.source_id, self.cut, self.is_backup) == (other.source_id, other.cut, other.is_backup)
+        both = ((note.source_id, note.cut, note.is_backup, note.topics) for note in (self, other))
+        return next(both) == next(both)
 
     def describe(self) -> str:
-        """Say what is done: "cut 'eod' (17) of cluster 4f… is restored"."""
+        """Say what is done: "cut 'eod' (17) of cluster 4f… is restored with the topics 'orders'"."""
         done = "backed up" if self.is_backup else "restored"
-        return f"cut {self.cut_name!r} ({self.cut[0]}) of cluster {self.source_id} is {done}"
+        of_these = f" with the topics {self.topics!r}" if self.topics else ""
+        return f"cut {self.cut_name!r} ({self.cut[0]}) of cluster {self.source_id} is {done}{of_these}"
 
 
 def encode_note(note: RestoreNote) -> bytes:
@@ -184,6 +188,7 @@ def encode_note(note: RestoreNote) -> bytes:
         "cut_put_id": note.cut[1],
         "cut_name": note.cut_name,
         keys.CLUSTER: note.cluster_json,
+        **({"topics": note.topics} if note.topics else {}),
     }
     return json.dumps({**fields, CHECKSUM: checksum_of(fields)}, indent=2).encode() + b"\n"
 
@@ -206,7 +211,8 @@ async def read_note(store: ObjectStore) -> RestoreNote | None:
                 object_key=keys.RESTORE,
             )
         cut = int(found["cut_id"]), str(found["cut_put_id"])
-        note = RestoreNote(str(found["source_cluster_id"]), cut, str(found["cut_name"]), str(found[keys.CLUSTER]))
+        texts = str(found["cut_name"]), str(found[keys.CLUSTER]), str(found.get("topics", ""))
+        note = RestoreNote(str(found["source_cluster_id"]), cut, *texts)
         decode_cluster(note.cluster_json.encode())
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DataDamaged(

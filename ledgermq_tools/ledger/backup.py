@@ -9,7 +9,7 @@ import typer
 from ledgermq.cli.output.reporting import command
 from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import cluster_of, opened
-from ledgermq_tools.ledger.restore.command import say
+from ledgermq_tools.ledger.restore.command import Only, only_topics, say
 from ledgermq_tools.ledger.root import Root
 
 Cut = Annotated[
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     command(app, "backup")(backup)
 
 
-async def backup(root: Root, cut: Cut, new_root: Target) -> None:
+async def backup(root: Root, cut: Cut, new_root: Target, topics: Only = None) -> None:
     """Copy what a cut names to another root, and nothing else. Brokers and compaction go on.
 
     The copy is a whole cluster, as it was at the cut: brokers that are started on it continue there. A copy that was
@@ -36,5 +36,6 @@ async def backup(root: Root, cut: Cut, new_root: Target) -> None:
 
     sources = Sources()
     async with opened(root, sources) as store, opened(new_root, sources) as copy:
-        done = await back_up_cut(store, await cluster_of(store), cut, copy, sources, end_with_their_partitions)
+        cluster, only = await cluster_of(store), only_topics(topics)
+        done = await back_up_cut(store, cluster, cut, copy, sources, end_with_their_partitions, only)
     say(done, new_root)

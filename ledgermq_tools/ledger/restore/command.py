@@ -14,6 +14,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.open_root import fitting_cluster_of, opened
 
 if TYPE_CHECKING:
+    from ledgermq_ledger.cuts.reading.left_out import OnlyTopics
     from ledgermq_ledger.cuts.reading.restore import Restored
 
 Source = Annotated[
@@ -29,12 +30,23 @@ NewRoot = Annotated[
     typer.Argument(metavar="NEWROOT", help="Root URL of the new cluster, or a local folder. It must be empty."),
 ]
 
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--topics",
+        metavar="PATTERN",
+        help="Only topics whose whole name this RE2 pattern matches, such as 'orders|pay.*', with the offsets of groups"
+        " there. The others are deleted in the copy.",
+        show_default=False,
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     command(app, "restore")(restore)
 
 
-async def restore(source: Source, new_root: NewRoot) -> None:
+async def restore(source: Source, new_root: NewRoot, topics: Only = None) -> None:
     """Make a new cluster with the state of a cut, in an empty root. The old cluster goes on, and nothing of it changes.
 
     The new cluster has another id. Brokers that are started on it continue at the cut: consumers at their
@@ -50,8 +62,21 @@ async def restore(source: Source, new_root: NewRoot) -> None:
     sources = Sources()
     async with opened(root, sources) as store, opened(new_root, sources) as copy:
         cluster = await fitting_cluster_of(store)
-        done = await restore_cut(store, cluster, wanted, copy, sources, end_with_their_partitions)
+        only = only_topics(topics)
+        done = await restore_cut(store, cluster, wanted, copy, sources, end_with_their_partitions, only)
     say(done, new_root)
+
+
+def only_topics(pattern: str | None) -> OnlyTopics | None:
+    """Return what the option `--topics` says. Raises InvalidRequest."""
+    from ledgermq_ledger.cuts.reading.left_out import OnlyTopics
+    from ledgermq_offsets.limits import GroupLimits
+    from ledgermq_offsets.membership.subscriptions import compile_pattern
+
+    if pattern is None:
+        return None
+    compiled = compile_pattern(pattern, GroupLimits())
+    return OnlyTopics(pattern, lambda name: compiled.fullmatch(name) is not None)
 
 
 def say(done: Restored, new_root: str) -> None:

@@ -7,18 +7,12 @@ the cut, records would come under these offsets later, and the group would pass 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-from crc32c import crc32c
-
-from ledgermq.errors import NotOwner, Unavailable
-from ledgermq.protocol.batches.records import SCHEMA, encode_batch
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.cuts.reading.appending import append_records
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.history import History, read_whole
@@ -26,17 +20,11 @@ from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.log_record import LogRecord
 from ledgermq_ledger.log.recovery import Recovered, recover
-from ledgermq_ledger.log.segments.segment import Batch
-from ledgermq_ledger.log.writing.in_flight import Append
-from ledgermq_ledger.log.writing.writer import LedgerWriter, claim
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog, grown, read_catalog
 from ledgermq_offsets.classic.records import stored_offsets
 from ledgermq_offsets.state.group import Group
 from ledgermq_offsets.state.records import Entry, OffsetEntry, OffsetValue, PendingEntry, encode
-
-WRITER = "ledgermq-restore"
-RECORDS_AT_ONCE = 1000
 
 
 async def end_with_their_partitions(store: ObjectStore, cluster: ClusterSettings, sources: Sources) -> int:
@@ -50,13 +38,7 @@ async def end_with_their_partitions(store: ObjectStore, cluster: ClusterSettings
     changed, look = 0, _Look(store, grown(cluster, catalog), sources, catalog)
     for partition, bundle in enumerate(topic.bundles if topic is not None else ()):
         if await look.ahead(partition, bundle):
-            try:
-                changed += await _set_back(replace(look, ends={}), partition, bundle)
-            except NotOwner as error:
-                raise Unavailable(
-                    f"{store.url}: another process, such as a second restore, has claimed bundle {bundle}; repeat the"
-                    " call"
-                ) from error
+            changed += await _set_back(replace(look, ends={}), partition, bundle)
     return changed
 
 
@@ -118,23 +100,8 @@ def _committed(group: Group) -> list[tuple[PartitionId, OffsetValue]]:
 
 
 async def _set_back(look: _Look, partition: int, bundle: int) -> int:
-    ledger = look.ledger(bundle)
-    writer = LedgerWriter(ledger, WRITER, await claim(ledger, WRITER))
-    entries = await look.ahead(partition, bundle)
-    topic_id = look.catalog.living(keys.OFFSETS_TOPIC).id
-    for first in range(0, len(entries), RECORDS_AT_ONCE):
-        records = [encode(entry) for entry in entries[first : first + RECORDS_AT_ONCE]]
-        append = Append(_batch(topic_id, partition, records, look.sources), asyncio.get_running_loop().create_future())
-        writer.write([append])
-        await append.done
-    await writer.release()
-    return len(entries)
+    async def decide() -> list[LogRecord]:
+        return [encode(entry) for entry in await look.ahead(partition, bundle)]
 
-
-def _batch(topic_id: int, partition: int, records: Sequence[LogRecord], sources: Sources) -> Batch:
-    now_us, rows = sources.now_us(), len(records)
-    written, values = [record.key for record in records], [record.value for record in records]
-    columns = [written, values, [None] * rows, [now_us] * rows, [1] * rows, [None] * rows]
-    arrays = [pa.array(column, each.type) for column, each in zip(columns, SCHEMA, strict=True)]
-    data = encode_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-    return Batch(topic_id, partition, rows, crc32c(data), now_us, now_us, data)
+    place = PartitionId(look.catalog.living(keys.OFFSETS_TOPIC).id, partition)
+    return await append_records(look.ledger(bundle), place, decide)

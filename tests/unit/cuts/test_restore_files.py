@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,8 @@ RESTORED = ClusterSettings(
     3, 1000, 5000, 20000, "cd" * 16, RESTORED_VERSION, created_ms=2, former_ids=("ef" * 16, "ab" * 16)
 )
 NOTE = RestoreNote("ab" * 16, (4711, "70" * 16), "eod", encode_cluster(RESTORED).decode())
+SOURCE = replace(RESTORED, cluster_id="ab" * 16, former_ids=("ef" * 16,))
+OF_A_BACKUP = replace(NOTE, cluster_json=encode_cluster(SOURCE).decode(), topics="orders|pay.*")
 
 
 async def test_the_golden_files_are_read_for_ever() -> None:
@@ -117,10 +120,16 @@ async def test_the_golden_files_are_read_for_ever() -> None:
         await target.put(key, (GOLDEN / name).read_bytes())
     assert await read_note(target) == NOTE
     assert await open_cluster(target, virtual_sources(8)) == NOTE.cluster == RESTORED
+    await target.put(keys.RESTORE, (GOLDEN / "restore-topics-v1.json").read_bytes())
+    found = await read_note(target)
+    assert found == OF_A_BACKUP
+    assert found.is_backup
+    assert not NOTE.is_backup
 
 
 def write_missing() -> None:
-    for name, data in {"cluster-v3.json": encode_cluster(RESTORED), "restore-v1.json": encode_note(NOTE)}.items():
+    notes = {"restore-v1.json": encode_note(NOTE), "restore-topics-v1.json": encode_note(OF_A_BACKUP)}
+    for name, data in {"cluster-v3.json": encode_cluster(RESTORED), **notes}.items():
         if not (GOLDEN / name).exists():
             (GOLDEN / name).write_bytes(data)
 

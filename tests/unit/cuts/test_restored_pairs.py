@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from ledgermq.errors import DataDamaged, Unavailable
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cuts.reading import appending
 from ledgermq_ledger.cuts.reading.restore import Restored
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.fsck.check import check_root
@@ -133,16 +134,14 @@ async def test_offsets_that_are_not_ahead_cost_no_put() -> None:
 async def test_what_comes_before_the_claim_counts_and_a_rival_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     root = await a_root_with_groups()
     await commit(root, 9)
-    from ledgermq_tools.ledger.restore import group_offsets
-
-    inner = group_offsets.claim
+    inner = appending.claim
 
     async def late(ledger, broker):  # type: ignore[no-untyped-def]
         root.writers.clear()
         await root.produce("t", (0, [b"c"] * 10))
         return await inner(ledger, broker)
 
-    monkeypatch.setattr(group_offsets, "claim", late)
+    monkeypatch.setattr(appending, "claim", late)
     assert await end_with_their_partitions(root.store, root.cluster, root.sources) == 0
     assert await committed(root) == 9, "a broker has written up to it meanwhile"
     root.writers.clear()
@@ -153,7 +152,7 @@ async def test_what_comes_before_the_claim_counts_and_a_rival_is_named(monkeypat
         await take_over(ledger, "rival")
         return claimed
 
-    monkeypatch.setattr(group_offsets, "claim", taken)
+    monkeypatch.setattr(appending, "claim", taken)
     with pytest.raises(Unavailable, match="such as a second restore, has claimed bundle 2; repeat the call"):
         await end_with_their_partitions(root.store, root.cluster, root.sources)
     monkeypatch.undo()

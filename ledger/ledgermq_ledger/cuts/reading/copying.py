@@ -7,13 +7,14 @@ before and after that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
 from ledgermq.errors import DataDamaged, InvalidRequest
 from ledgermq.runtime.tasks import all_of
 from ledgermq_ledger import keys
 from ledgermq_ledger.cuts.pinned import PinReader
+from ledgermq_ledger.cuts.reading.left_out import is_of
 from ledgermq_ledger.cuts.reading.root import RootAtCut
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import encode_checkpoint
@@ -30,8 +31,9 @@ class Copied:
     bytes: int = 0
 
 
-async def copy_named(at: RootAtCut, target: ObjectStore) -> Copied:
-    """Copy what a cut names, without `cluster.json`. Whole objects are in memory, four at a time.
+async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int] = ()) -> Copied:
+    """Copy what a cut names, without `cluster.json`, and without the files of some topics, by id. Whole objects are in
+    memory, four at a time.
 
     Raises InvalidRequest if the target has other objects under these names; DataDamaged if something of the cut is
     missing; the stores' errors.
@@ -52,7 +54,10 @@ async def copy_named(at: RootAtCut, target: ObjectStore) -> Copied:
 
     for bundle in at.store.cut.bundles:
         base = at.store.base(bundle.bundle)
-        await all_of([copy(key) async for key in _named(at, bundle, base) if key not in done], COPIES_AT_ONCE)
+        await all_of(
+            [copy(key) async for key in _named(at, bundle, base) if key not in done and not is_of(key, without)],
+            COPIES_AT_ONCE,
+        )
         alone = fmt.Checkpoint()
         alone.CopyFrom(base)
         del alone.pins[:]

@@ -2,8 +2,8 @@
 `back_up_cut`: as the same cluster, to take the place of what is lost.
 
     restore.json    what is copied, and the whole future cluster.json; put first, if absent
-    all else        what the cut names (`copy_named`)
-    (mend)          what the caller changes in the copy, such as offsets of groups
+    all else        what the cut names (`copy_named`), but for topics that are left out, which are removed then
+    (mend)          offsets of groups are set back
     cluster.json    put last: from now on it is a cluster
 
 A new id is drawn once, by the process that puts `restore.json`. Every repetition puts the same bytes, so a crash
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ledgermq.errors import DataDamaged, InvalidRequest, Unavailable, UnknownCut
@@ -31,7 +31,8 @@ from ledgermq_ledger.cluster import (
     restored_from,
 )
 from ledgermq_ledger.cuts.reading.copying import Copied, copy_named, put_same
-from ledgermq_ledger.cuts.reading.root import RootAtCut, open_at_cut
+from ledgermq_ledger.cuts.reading.left_out import OnlyTopics, left_out, remove_topics
+from ledgermq_ledger.cuts.reading.root import open_at_cut
 from ledgermq_ledger.cuts.record import cut_in, cuts_in, taken_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.ledger_ref import LedgerRef
@@ -88,27 +89,39 @@ def find_cut(catalog: Catalog, wanted: str) -> fmt.CutRecord:
 
 
 async def restore_cut(
-    store: ObjectStore, cluster: ClusterSettings, wanted: str, target: ObjectStore, sources: Sources, mend: Mend
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    wanted: str,
+    target: ObjectStore,
+    sources: Sources,
+    mend: Mend,
+    only: OnlyTopics | None = None,
 ) -> Restored:
     """Restore a cut of the root `store`, see `find_cut`, into the root `target`, which is empty or where this restore
-    was broken off. It reads `store`, and changes nothing there.
+    was broken off. It reads `store`, and changes nothing there. `only`: without the other topics of users.
 
-    Raises UnknownCut (also if the cut was dropped meanwhile), InvalidRequest if the target has anything else,
-    ResourceExhausted, DataDamaged if something of the cut is missing, Unavailable, the stores' errors.
+    Raises UnknownCut (also if the cut was dropped meanwhile), UnknownTopic, InvalidRequest if the target has anything
+    else, ResourceExhausted, DataDamaged if something of the cut is missing, Unavailable, the stores' errors.
     """
 
     def new() -> str:
         return encode_cluster(restored_from(cluster, sources.new_id().hex(), sources.now_ms())).decode()
 
-    return await _copy(store, cluster, wanted, target, sources, mend, new)
+    return await _copy(store, cluster, wanted, target, sources, mend, only, new)
 
 
 async def back_up_cut(
-    store: ObjectStore, cluster: ClusterSettings, wanted: str, target: ObjectStore, sources: Sources, mend: Mend
+    store: ObjectStore,
+    cluster: ClusterSettings,
+    wanted: str,
+    target: ObjectStore,
+    sources: Sources,
+    mend: Mend,
+    only: OnlyTopics | None = None,
 ) -> Restored:
     """As `restore_cut`, but the copy keeps the id: it has the `cluster.json` of its source. Raises the same."""
     same = (await store.get(keys.CLUSTER)).decode()
-    return await _copy(store, cluster, wanted, target, sources, mend, lambda: same)
+    return await _copy(store, cluster, wanted, target, sources, mend, only, lambda: same)
 
 
 async def _copy(
@@ -118,19 +131,26 @@ async def _copy(
     target: ObjectStore,
     sources: Sources,
     mend: Mend,
+    only: OnlyTopics | None,
     cluster_json: Callable[[], str],
 ) -> Restored:
     _check_apart(store, target)
     record = find_cut(await _catalog(store, cluster), wanted)
     try:
         at = await open_at_cut(store, cluster, record.id)
-        note = await _begin(at, cluster, target, sources, cluster_json())
+        without = left_out(at.catalog, only)
+        cut = at.store.cut
+        pattern = "" if only is None else only.pattern
+        mine = RestoreNote(cluster.cluster_id, (cut.id, cut.put_id.hex()), cut.name, cluster_json(), pattern)
+        note = await _begin(mine, target, sources)
         if await _is_done(target, note):
             return Restored(record, note.cluster, None)
-        copied = await copy_named(at, target)
+        copied = await copy_named(at, target, {topic.id for topic in without})
     except (DataDamaged, ObjectMissing):
         await _explain(store, cluster, record, target)
         raise
+    if without:
+        await remove_topics(target, replace(note.cluster, bundles=at.cluster.bundles), without, sources)
     set_back = await mend(target, note.cluster, sources)
     await put_same(target, keys.CLUSTER, note.cluster_json.encode())
     return Restored(record, note.cluster, copied, set_back)
@@ -146,12 +166,8 @@ def _check_apart(store: ObjectStore, target: ObjectStore) -> None:
         raise InvalidRequest(f"{target.url}: it lies in the root {store.url}, which stays as it is; give another root")
 
 
-async def _begin(
-    at: RootAtCut, cluster: ClusterSettings, target: ObjectStore, sources: Sources, cluster_json: str
-) -> RestoreNote:
+async def _begin(mine: RestoreNote, target: ObjectStore, sources: Sources) -> RestoreNote:
     """Return the note of this copy, put by this call or by another one."""
-    cut = at.store.cut
-    mine = RestoreNote(cluster.cluster_id, (cut.id, cut.put_id.hex()), cut.name, cluster_json)
     found = await read_note(target)
     if found is None and (other := await _first_other(target)) is not None:
         found = await read_note(target)  # a second process may do the same, and be faster
