@@ -834,22 +834,28 @@ class AlterTopicResponse(_message.Message):
     def __init__(self, topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name", "topic_id", "now", "forwarded")
+    __slots__ = ("name", "topic_id", "now", "with_cuts", "forwarded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    WITH_CUTS_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: int
     now: bool
+    with_cuts: bool
     forwarded: bool
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., now: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., now: _Optional[bool] = ..., with_cuts: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class DeleteTopicResponse(_message.Message):
-    __slots__ = ("kept_until_ms",)
+    __slots__ = ("kept_until_ms", "dropped_cuts", "with_cuts")
     KEPT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_CUTS_FIELD_NUMBER: _ClassVar[int]
+    WITH_CUTS_FIELD_NUMBER: _ClassVar[int]
     kept_until_ms: int
-    def __init__(self, kept_until_ms: _Optional[int] = ...) -> None: ...
+    dropped_cuts: _containers.RepeatedScalarFieldContainer[str]
+    with_cuts: bool
+    def __init__(self, kept_until_ms: _Optional[int] = ..., dropped_cuts: _Optional[_Iterable[str]] = ..., with_cuts: _Optional[bool] = ...) -> None: ...
 
 class UndeleteTopicRequest(_message.Message):
     __slots__ = ("name", "nonce", "topic_id", "forwarded")

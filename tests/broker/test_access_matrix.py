@@ -59,7 +59,9 @@ SAMPLES: dict[str, Sample] = {
     "describe_topics": Sample(lambda: pb.DescribeTopicsRequest(topics=[TOPIC]), ("describe orders",)),
     "create_topic": Sample(lambda: pb.CreateTopicRequest(name="new"), ("create new",)),
     "alter_topic": Sample(lambda: pb.AlterTopicRequest(name=TOPIC, set={"retention.ms": "5"}), ("alter orders",)),
-    "delete_topic": Sample(lambda: pb.DeleteTopicRequest(name="absent"), ("delete absent",)),
+    "delete_topic": Sample(
+        lambda: pb.DeleteTopicRequest(name="absent", now=True, with_cuts=True), ("delete absent", "cluster")
+    ),
     "undelete_topic": Sample(lambda: pb.UndeleteTopicRequest(name="absent"), ("delete absent",)),
     "delete_records": Sample(
         lambda: pb.DeleteRecordsRequest(topic=TOPIC, partitions=[pb.RecordsToDelete(end=True)]), ("delete orders",)

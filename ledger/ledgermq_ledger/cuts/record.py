@@ -172,6 +172,11 @@ def kept(catalog: Catalog, name: str, until_ms: int) -> fmt.CutRecord:
     return after
 
 
+def holding(catalog: Catalog, topic_id: int) -> list[fmt.CutRecord]:
+    """Return the cuts that may have a topic that is not removed yet: those that have begun since it was created."""
+    return [record for record in cuts_in(catalog).values() if record.state in LIVE and record.id > topic_id]
+
+
 def due(catalog: Catalog, now_ms: int) -> list[fmt.CutRecord]:
     """Return the cuts whose time is over. `now_ms`: the earlier of two clocks (decision 30)."""
     return [

@@ -72,6 +72,14 @@ Now = Annotated[
     ),
 ]
 
+WithCuts = Annotated[
+    bool,
+    typer.Option(
+        "--with-cuts",
+        help="With --now: also drop every cut that has the topic, so that nothing keeps its records.",
+    ),
+]
+
 BeforeOffset = Annotated[
     str | None,
     typer.Option(
@@ -278,6 +286,7 @@ def _change_facts(change: ledgermq.TopicChange) -> dict[str, Any]:
 async def delete(
     name: Name,
     now: Now = False,
+    with_cuts: WithCuts = False,
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -286,9 +295,16 @@ async def delete(
 
     It can be brought back for a day, or as long as topic.delete.grace.ms says, and keeps its name until then.
     """
+    if with_cuts and not now:
+        raise InvalidConfig("--with-cuts needs --now: until its grace is over, the topic can be brought back")
     if not yes:
-        confirm(f"Delete topic {name} with all its records{', for good' if now else ''}?")
+        cuts = ", and drop all cuts that have it" if with_cuts else ""
+        confirm(f"Delete topic {name} with all its records{', for good' if now else ''}{cuts}?")
     async with connected(target, timeout_s) as client:
+        if with_cuts:
+            dropped = await client.topics.delete_with_cuts(name)
+            notes().print(f"Topic {name} is deleted. Cuts that are dropped: {', '.join(dropped) or 'none'}.")
+            return
         until = await client.delete_topic(name, now=now)
     kept = f" Until {_utc(until)} `ledgermq topic undelete {name}` brings it back." if until else ""
     notes().print(f"Topic {name} is deleted.{kept}")

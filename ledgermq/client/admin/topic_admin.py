@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -103,6 +103,16 @@ class TopicAdmin:
         no error. Raises UnknownTopic, LegalHold, Unavailable.
         """
         return await self._admin.delete_topic(name, now=now)
+
+    async def delete_with_cuts(self, name: str) -> Sequence[str]:
+        """Delete a topic for good, and drop every cut that has it, so that nothing keeps its records: all in one step.
+        Return the names of the cuts that were dropped, without those of an earlier attempt whose answer was lost.
+
+        Each of these cuts is lost for all topics. It needs the right `cluster`, too. Copies of the root, archives and
+        tables outside of it stay. Raises UnknownTopic, TopicBeingDeleted (then drop the cuts by `client.cuts.drop`),
+        LegalHold, Unauthorized, InvalidRequest if the controller is a broker of an earlier release, Unavailable.
+        """
+        return await self._admin.delete_with_cuts(name)
 
     async def undelete(self, name: str) -> TopicDescription:
         """Bring a deleted topic back, with its records, its settings and the offsets that groups have committed. A

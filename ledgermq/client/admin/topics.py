@@ -5,7 +5,7 @@ Retries are safe: if the answer to an attempt was lost, the next attempt recogni
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 
@@ -164,14 +164,30 @@ class Admin:
             topic_id = await self._id_of(check_topic_text(name))
         except TopicBeingDeleted:
             return None
-        request = pb.DeleteTopicRequest(name=name, topic_id=topic_id, now=now)
-        attempts, kept_until_ms = 0, 0
+        deleted = await self._delete(pb.DeleteTopicRequest(name=name, topic_id=topic_id, now=now))
+        until_ms = deleted.kept_until_ms if deleted is not None else 0
+        return datetime.fromtimestamp(until_ms / 1000, UTC) if until_ms else None
+
+    async def delete_with_cuts(self, name: str) -> Sequence[str]:
+        topic_id = await self._id_of(check_topic_text(name))
+        deleted = await self._delete(pb.DeleteTopicRequest(name=name, topic_id=topic_id, now=True, with_cuts=True))
+        if deleted is not None and not deleted.with_cuts:
+            raise InvalidRequest(
+                f"topic {name!r} is deleted, but the controller is a broker of an earlier release, which drops no cuts"
+                " with it: drop them by `ledgermq cut drop`, and upgrade it"
+            )
+        return list(deleted.dropped_cuts) if deleted is not None else []
+
+    async def _delete(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse | None:
+        """Return the answer; None if an earlier attempt, whose answer was lost, has deleted the topic."""
+        name, topic_id = request.name, request.topic_id
+        attempts, answer = 0, None
 
         async def delete(connection: Connection) -> None:
-            nonlocal attempts, kept_until_ms
+            nonlocal attempts, answer
             attempts += 1
             with suppress(TopicBeingDeleted) if topic_id else nullcontext():
-                kept_until_ms = (await connection.delete_topic(request)).kept_until_ms
+                answer = await connection.delete_topic(request)
 
         try:
             await self._connections.ask(delete, self._connections.deadline())
@@ -179,7 +195,7 @@ class Admin:
             if attempts == 1 and not topic_id:
                 raise
         self._routing.forget(name)
-        return datetime.fromtimestamp(kept_until_ms / 1000, UTC) if kept_until_ms else None
+        return answer
 
     async def undelete_topic(self, name: str) -> TopicDescription:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -101,6 +101,16 @@ class TopicAdmin:
         no error. Raises UnknownTopic, LegalHold, Unavailable.
         """
         return self._background.run(self._inner.delete(name, now=now))
+
+    def delete_with_cuts(self, name: str) -> Sequence[str]:
+        """Delete a topic for good, and drop every cut that has it, so that nothing keeps its records: all in one step.
+        Return the names of the cuts that were dropped, without those of an earlier attempt whose answer was lost.
+
+        Each of these cuts is lost for all topics. It needs the right `cluster`, too. Copies of the root, archives and
+        tables outside of it stay. Raises UnknownTopic, TopicBeingDeleted (then drop the cuts by `client.cuts.drop`),
+        LegalHold, Unauthorized, InvalidRequest if the controller is a broker of an earlier release, Unavailable.
+        """
+        return self._background.run(self._inner.delete_with_cuts(name))
 
     def undelete(self, name: str) -> TopicDescription:
         """Bring a deleted topic back, with its records, its settings and the offsets that groups have committed. A

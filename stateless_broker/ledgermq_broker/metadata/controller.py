@@ -43,7 +43,7 @@ from ledgermq_broker.metadata.topic_changes import (
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
-from ledgermq_ledger.cuts.record import refuse_pending
+from ledgermq_ledger.cuts.record import dropped, encode, holding, key_of, refuse_pending
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
@@ -256,9 +256,12 @@ class Controller(Endings):
 
         return await self._to_its_end(move())
 
-    async def delete_topic(self, name: str, topic_id: int = 0, *, at_once: bool = False) -> Topic:
+    async def delete_topic(
+        self, name: str, topic_id: int = 0, *, at_once: bool = False, dropped_cuts: list[str] | None = None
+    ) -> Topic:
         """Delete a topic: for good with `at_once` or without a grace, otherwise so that it can be brought back until
-        its grace is over. Nothing of it is deleted anywhere when this returns, and until then.
+        its grace is over. Nothing of it is deleted anywhere when this returns, and until then. `dropped_cuts`: drop
+        the cuts that have it, all or none with the topic, and add their names.
 
         Raises NotOwner, what `topic_changes.deleted` raises, and Unavailable while a broker is present that would
         serve a trashed topic, or if the deletion is not in force in a bundle: repeat it then.
@@ -273,7 +276,14 @@ class Controller(Endings):
                 self.require(UNDELETE)
             return wish
 
-        return await self._to_its_end(self._delete_or_undelete(decide, is_timed=not at_once))
+        def drop_cuts(catalog: Catalog, topic: Topic) -> list[tuple[bytes, bytes | None]]:
+            if dropped_cuts is None:
+                return []
+            dropped_cuts[:] = [record.name for record in holding(catalog, topic.id)]
+            records = [dropped(catalog, cut) for cut in dropped_cuts]
+            return [(key_of(record.name), encode(record)) for record in records if record is not None]
+
+        return await self._to_its_end(self._delete_or_undelete(decide, drop_cuts, is_timed=not at_once))
 
     async def undelete_topic(self, name: str, nonce: bytes = b"", topic_id: int = 0) -> Topic:
         """Bring a deleted topic back, once for one nonce; a living one stays as it is. Raises NotOwner, what
@@ -281,8 +291,16 @@ class Controller(Endings):
         call = self._delete_or_undelete(lambda catalog, now: undeleted(catalog, name, now, nonce, topic_id))
         return await self._to_its_end(call)
 
-    async def _delete_or_undelete(self, decide: Callable[[Catalog, int], Topic], *, is_timed: bool = True) -> Topic:
-        """`is_timed`: the change needs the time, which costs a request; a file store that is full refuses it."""
+    async def _delete_or_undelete(
+        self,
+        decide: Callable[[Catalog, int], Topic],
+        also: Callable[[Catalog, Topic], list[tuple[bytes, bytes | None]]] = lambda catalog, topic: [],
+        *,
+        is_timed: bool = True,
+    ) -> Topic:
+        """`also`: records that are put together with the topic's. `is_timed`: the change needs the time, which costs a
+        request; a file store that is full refuses it.
+        """
         async with self._lock:
             owner = await self._ready()
             now_ms = self._sources.now_ms()
@@ -292,7 +310,8 @@ class Controller(Endings):
             if wish is self._metadata.catalog.topics_by_name.get(wish.name):
                 await owner.check_fence()  # another controller may have changed it since
             else:
-                await self._append(owner, topic_key(wish.name), encode_topic_record(wish))
+                records = also(self._metadata.catalog, wish)
+                await self._append_all(owner, [(topic_key(wish.name), encode_topic_record(wish)), *records])
                 self._changed.set()
             topic = self._metadata.catalog.topics_by_name[wish.name]
         if not topic.removed:

@@ -93,9 +93,16 @@ class TopicPath:
         return await self._at_controller.run(request, here, lambda line, passed: line.alter_topic(passed))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        if request.with_cuts and not request.now:
+            raise InvalidRequest("cuts are dropped only with a topic that is deleted for good: set `now`, too")
+
         async def here() -> pb.DeleteTopicResponse:
-            topic = await self._controller.delete_topic(request.name, request.topic_id, at_once=request.now)
-            return pb.DeleteTopicResponse(kept_until_ms=0 if topic.trash is None else topic.trash.until_ms)
+            cuts: list[str] | None = [] if request.with_cuts else None
+            topic = await self._controller.delete_topic(
+                request.name, request.topic_id, at_once=request.now, dropped_cuts=cuts
+            )
+            until_ms = 0 if topic.trash is None else topic.trash.until_ms
+            return pb.DeleteTopicResponse(kept_until_ms=until_ms, dropped_cuts=cuts, with_cuts=request.with_cuts)
 
         return await self._at_controller.run(request, here, lambda line, passed: line.delete_topic(passed))
 

@@ -118,6 +118,14 @@ async def _listed_topics(may: Permissions, request: pb.DescribeTopicsRequest, ca
         part.limit *= LISTED_TIMES
 
 
+async def _delete_topic(may: Permissions, request: pb.DeleteTopicRequest, call: Call) -> Any:
+    refuse_forwarded(may, forwarded=request.forwarded)
+    if request.with_cuts:
+        may.require(Operation.CLUSTER)
+    may.changes(Operation.DELETE, request.name)
+    return await call(request)
+
+
 async def _describe_cluster(may: Permissions, request: pb.DescribeClusterRequest, call: Call) -> Any:
     """Every principal needs the owners of bundles, and the sink of Spark the root; problems name topics
     and groups, and are for administrators.
@@ -345,6 +353,7 @@ OWN_GUARDS: dict[str, Guard] = {
     "fetch_committed": _fetch_committed,
     "describe_group": _describe_group,
     "describe_topics": _describe_topics,
+    "delete_topic": _delete_topic,
     "describe_cluster": _describe_cluster,
     "list_delayed": _list_delayed,
     "group_heartbeat": _group_heartbeat,

@@ -1,0 +1,119 @@
+"""Topics that are deleted together with the cuts that have them, so that nothing keeps their records."""
+
+from __future__ import annotations
+
+import pytest
+
+import ledgermq
+from ledgermq import errors
+from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.cuts.taking import Taking
+from ledgermq_broker.metadata.topic_path import TopicPath
+from ledgermq_ledger import keys
+from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.cuts import names
+from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.rounds.runner import compact_root
+from tests.broker.access import RULES, client_with, token
+from tests.broker.cluster import Cluster, in_cluster
+from tests.broker.groups import ask
+from tests.virtual_time import virtual_sources
+from tests.waiting import until
+
+
+async def cuts_of(client: ledgermq.Client) -> list[str]:
+    return sorted(cut.name for cut in await client.cuts.list() if cut.state == "taken")
+
+
+async def has_files(cluster: Cluster) -> bool:
+    """Whether there are Parquet files of a topic of users, those that were handed over to cuts included."""
+    return bool([info for prefix in (keys.PARQUET, names.HELD) async for info in cluster.store.list(prefix)])
+
+
+@in_cluster("a:1", "b:1")
+async def test_cuts_that_have_the_topic_go_with_it_and_no_others(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("other", 1)
+        await client.cuts.take("before")
+        await client.create_topic("t", 2, {"topic.delete.grace.ms": 3_600_000})
+        for partition in range(2):
+            await cluster.produce("t", partition, b"secret")
+        await client.cuts.take("living")
+        sources = virtual_sources(3)
+        await compact_root(cluster.store, sources, LocalEngine(sources, run_inline))
+        await client.delete_topic("t")
+        await client.cuts.take("trashed")
+        assert await has_files(cluster)
+        assert await client.topics.delete_with_cuts("t") == ["living", "trashed"]
+        await client.cuts.take("after")
+        assert await cuts_of(client) == ["after", "before"]
+
+        async def are_gone() -> bool:
+            return not await has_files(cluster)
+
+        await until(are_gone, 20_000, every_s=60)
+        assert await cuts_of(client) == ["after", "before"]
+        with pytest.raises(errors.UnknownTopic):
+            await client.topics.delete_with_cuts("t")
+        assert await cuts_of(client) == ["after", "before"]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_cut_that_is_being_taken_is_dropped_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, dropped = Taking._pin, list[str]()
+    async with cluster.client(timeout_s=10) as client:
+        await client.create_topic("t", 2)
+
+        async def pin(self: Taking, cut: int, bundles: list[int]) -> dict[int, int]:
+            if not dropped:
+                dropped.extend(await client.topics.delete_with_cuts("t"))
+            return await original(self, cut, bundles)
+
+        monkeypatch.setattr(Taking, "_pin", pin)
+        await client.cuts.take("c")  # the second attempt
+        assert dropped == ["c"]
+        assert await cuts_of(client) == ["c"]
+        with pytest.raises(errors.UnknownTopic, match="cut 'c' has no topic 't'"):
+            await client.cuts.files("c", "t")
+
+
+@in_cluster("a:1")
+async def test_all_or_nothing_is_dropped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 1, {"legal.hold": True})
+        await client.cuts.take("c")
+        with pytest.raises(errors.LegalHold):
+            await client.topics.delete_with_cuts("t")
+        with pytest.raises(errors.InvalidRequest, match="set `now`, too"):
+            await ask(cluster, lambda line: line.delete_topic(pb.DeleteTopicRequest(name="t", with_cuts=True)))
+        with pytest.raises(errors.UnknownTopic):
+            await client.topics.delete_with_cuts("nothing")
+        assert await cuts_of(client) == ["c"]
+        await client.alter_topic("t", settings={"legal.hold": False})
+        original = TopicPath.delete_topic
+
+        async def earlier(self: TopicPath, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+            return await original(self, pb.DeleteTopicRequest(name=request.name, now=request.now))
+
+        monkeypatch.setattr(TopicPath, "delete_topic", earlier)
+        await cluster.stop("a:1")
+        await cluster.start("a:1")  # it finds its methods when it starts
+        with pytest.raises(errors.InvalidRequest, match="drops no cuts with it: drop them by `ledgermq cut drop`"):
+            await client.topics.delete_with_cuts("t")
+        assert await cuts_of(client) == ["c"]
+
+
+@in_cluster("a:1", **RULES)
+async def test_it_needs_the_right_to_drop_cuts(cluster: Cluster) -> None:
+    root, bob = [await token(cluster, name) for name in ("root", "bob")]
+    async with client_with(cluster, root.text) as operator, client_with(cluster, bob.text) as client:
+        await operator.create_topic("t", 1)
+        await operator.access.grant("user:bob", "delete", "t")
+        await operator.access.grant("user:bob", "describe", "t")
+        await operator.cuts.take("c")
+        with pytest.raises(errors.Unauthorized, match="cluster"):
+            await client.topics.delete_with_cuts("t")
+        assert [topic.name for topic in await operator.list_topics()] == ["t"]
+        assert await cuts_of(operator) == ["c"]
+        await client.delete_topic("t", now=True)
+        assert await cuts_of(operator) == ["c"]
