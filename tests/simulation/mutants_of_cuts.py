@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,6 +19,7 @@ from ledgermq_ledger.cuts import pins
 from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
 from ledgermq_ledger.cuts.reading import restore
+from ledgermq_ledger.cuts.reading.root import RootAtCut
 from ledgermq_ledger.cuts.record import pending_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts as garbage_cuts
@@ -209,10 +210,10 @@ def restored_cluster_file_first(patch: Patch) -> None:
     """`cluster.json` is put before what the cut names, so a restore that died looks like a cluster."""
     real = restore.copy_named
 
-    async def copy_named(at: restore.RootAtCut, target: ObjectStore) -> restore.Copied:
+    async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int]) -> restore.Copied:
         note = await restore.read_note(target)
         assert note is not None
         await restore.put_same(target, keys.CLUSTER, note.cluster_json.encode())
-        return await real(at, target)
+        return await real(at, target, without)
 
     patch.setattr(restore, "copy_named", copy_named)
