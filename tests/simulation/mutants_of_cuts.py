@@ -13,12 +13,12 @@ from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.transactions.coordinating.term import Coordinating
-from ledgermq_ledger import keys
+from ledgermq_ledger import cluster, keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts import pins
 from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
-from ledgermq_ledger.cuts.reading import restore
+from ledgermq_ledger.cuts.reading import left_out, restore
 from ledgermq_ledger.cuts.reading.root import RootAtCut
 from ledgermq_ledger.cuts.record import pending_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -29,6 +29,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.simulation.automatic_cuts_watch import cuts_by_themselves
 from tests.simulation.mutants import mutant
+from tests.simulation.restore_watch import leaves_out
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -217,3 +218,33 @@ def restored_cluster_file_first(patch: Patch) -> None:
         return await real(at, target, without)
 
     patch.setattr(restore, "copy_named", copy_named)
+
+
+@mutant("cuts")
+def restored_root_taken_by_a_broker(patch: Patch) -> None:
+    """A broker does not look whether something is being restored into its root."""
+
+    async def refuse(store: ObjectStore, found: ClusterSettings | None) -> None:
+        pass
+
+    patch.setattr(cluster, "_refuse_other_restore", refuse)
+
+
+@mutant("cuts")
+def restored_again_over_a_cluster(patch: Patch) -> None:
+    """A restore that is repeated copies again, though `cluster.json` is there."""
+
+    async def is_done(target: ObjectStore, note: cluster.RestoreNote) -> bool:
+        return False
+
+    patch.setattr(restore, "_is_done", is_done)
+
+
+@mutant("cuts", leaves_out)
+def copied_without_naming_what_is_left_out(patch: Patch) -> None:
+    """The catalog of the copy says that topics are removed, and the checkpoints of its bundles do not."""
+
+    async def bring_into_force(ledger: object, move: object) -> bool:
+        return False
+
+    patch.setattr(left_out, "bring_into_force", bring_into_force)
