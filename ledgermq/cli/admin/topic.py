@@ -73,13 +73,8 @@ Now = Annotated[
 ]
 
 WithCuts = Annotated[
-    bool,
-    typer.Option(
-        "--with-cuts",
-        help="With --now: also drop every cut that has the topic, so that nothing keeps its records.",
-    ),
+    bool, typer.Option("--with-cuts", help="With --now: also drop every cut that has the topic and keeps its records.")
 ]
-
 BeforeOffset = Annotated[
     str | None,
     typer.Option(
@@ -298,8 +293,8 @@ async def delete(
     if with_cuts and not now:
         raise InvalidConfig("--with-cuts needs --now: until its grace is over, the topic can be brought back")
     if not yes:
-        cuts = ", and drop all cuts that have it" if with_cuts else ""
-        confirm(f"Delete topic {name} with all its records{', for good' if now else ''}{cuts}?")
+        more = ", for good, and all cuts that have it" if with_cuts else ", for good" if now else ""
+        confirm(f"Delete topic {name} with all its records{more}?")
     async with connected(target, timeout_s) as client:
         if with_cuts:
             dropped = await client.topics.delete_with_cuts(name)
