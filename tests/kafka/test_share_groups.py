@@ -168,3 +168,38 @@ def test_tools_show_set_and_delete_the_offsets_of_an_empty_group(
     said = groups("--delete-offsets", "--topic", topic)
     assert "Successful" in said, said
     assert "GroupIdNotFoundException" in groups("--describe", "--offsets")
+
+
+def test_tools_list_and_delete_an_empty_group_and_show_its_settings(share_bootstrap: tuple[str, str]) -> None:
+    bootstrap, address = share_bootstrap
+    topic, group = f"t{uuid.uuid4().hex}", f"g{uuid.uuid4().hex}"
+    create(bootstrap, topic, partitions=2)
+    write(bootstrap, topic, ["one", "two", "three"])
+    tool(
+        *("consumer.ConsoleShareConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group", group),
+        *("--max-messages", "3", "--timeout-ms", "60000"),
+    )
+
+    def groups(*arguments: str) -> str:
+        return tool("consumer.group.ShareGroupCommand", "--bootstrap-server", bootstrap, *arguments)
+
+    wait_until(lambda: f"{group} Empty" in " ".join(groups("--list", "--state").split()), PATIENCE_S)
+    assert group in groups("--list").splitlines()
+    assert group not in tool("consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap, "--list")
+
+    def configs(*arguments: str, status: int = 0) -> str:
+        return tool(
+            *("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--entity-type", "groups"),
+            *("--entity-name", group, *arguments),
+            status=status,
+        )
+
+    assert "share.record.lock.duration.ms=30000" in configs("--describe", "--all")
+    assert "Completed" in configs("--alter", "--add-config", "share.auto.offset.reset=earliest")
+    assert "kafka_share_auto_offset_reset" in configs(
+        "--alter", "--add-config", "share.auto.offset.reset=latest", status=1
+    )
+    said = groups("--delete", "--group", group)
+    assert "successful" in said, said
+    assert group not in groups("--list").splitlines()
+    assert backlog(address, group) == -1

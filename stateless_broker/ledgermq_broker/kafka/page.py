@@ -133,11 +133,11 @@ answered in version 0 with what is served.
 
 | program | seen |
 |---|---|
-| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users), `-delete-records` |
+| Kafka's tools 4.1 | `kafka-topics`, `-configs` (topics, brokers, users, groups), `-delete-records` |
 | | `-console-producer`, `-console-consumer`, `-producer-perf-test`, `-consumer-perf-test` |
 | | `-verifiable-producer`, `-verifiable-consumer`, `-broker-api-versions`, `-cluster` |
 | | `-consumer-groups`, `-groups`, `-transactions` (list, describe, end by id), `-acls`, `-get-offsets` |
-| | `-console-share-consumer`, `-share-groups` (list, members, offsets, their deletion) |
+| | `-console-share-consumer`, `-share-groups` (list, members, offsets, deletion of both) |
 | | `-log-dirs`; not served: `-configs` for clients without users, and addresses |
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
