@@ -19,6 +19,8 @@ FAMILIES = (
     ("consumers", "classic"),
 )
 """What a run has beside an idempotent producer and a reader."""
+SHARED = 7
+"""Each run of so many has members of a share group, too. Their draws are apart, so that other runs stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class KafkaPlan:
     """Now and then a broker stands still until another has claimed its bundles."""
     is_second: bool
     """Its transactions are of Kafka's second protocol, in which each has an epoch of its own (KIP-890)."""
+    is_shared: bool
+    """A share group reads the input, too."""
     limits: tuple[object, ...]
 
     def has(self, family: str) -> bool:
@@ -72,6 +76,7 @@ def kafka_plan_of(seed: int) -> KafkaPlan:
         is_ambush=r.random() < 0.6,
         outlives=r.random() < 0.4,
         is_second=random.Random(f"kafka protocol {seed}").random() < 0.5,
+        is_shared=seed % SHARED == SHARED - 1,
         limits=(
             TransactionLimits(
                 chunk_bytes=r.choice((1, 500, 4 * 1024 * 1024)),

@@ -18,6 +18,7 @@ from tests.simulation.cluster_clients import SimulatedClient
 from tests.simulation.cluster_plan import ClusterPlan
 from tests.simulation.kafka_lines import KafkaLine, LineBroke, Ports
 from tests.simulation.kafka_plan import KafkaPlan
+from tests.simulation.kafka_share_truth import SharesTruth
 from tests.simulation.kafka_truth import Readers
 from tests.simulation.transactions_truth import Sent
 
@@ -53,6 +54,7 @@ class Shared:
 
     sent: list[Sent] = field(default_factory=list)
     readers: Readers = field(default_factory=Readers)
+    shares: SharesTruth = field(default_factory=SharesTruth)
 
 
 class KafkaProgram(SimulatedClient):

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from ledgermq.errors import LedgerMQError
 from ledgermq_ledger import keys
 from tests.judges.violation import Violation
-from tests.simulation.cluster_end import topic_names
+from tests.simulation.cluster_end import HEALING_S, topic_names
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.former_owners import FormerOwners
 from tests.simulation.groups_truth import GroupTruth, group_truth, judge_done
@@ -26,6 +27,7 @@ from tests.simulation.kafka_plan import kafka_plan_of
 from tests.simulation.kafka_producers import KafkaSender, KafkaTransactor
 from tests.simulation.kafka_programs import INPUT, OUTPUTS, KafkaProgram, Shared
 from tests.simulation.kafka_reading import KafkaReader
+from tests.simulation.kafka_sharers import GROUP, LETTERS, KafkaSharer
 from tests.simulation.kafka_truth import judge_restores
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.roaming import Roaming, roams, with_moves
@@ -38,6 +40,7 @@ KINDS: dict[str, type[KafkaProgram]] = {
     "p": Processor,
     "g": ClassicMember,
     "k": Member848,
+    "s": KafkaSharer,
 }
 """By the first letter of a program's name."""
 MEMBERS = {"processors": "p", "classic": "g", "consumers": "k"}
@@ -58,6 +61,7 @@ class KafkaRun(ClusterRun):
                 "offsets_partitions": 1 + seed % 3,
                 "bundles": max(3, self.cluster.settings.bundles),
                 "background_compaction": seed % 3 == 0,  # other levels have more of it
+                "kafka_share_auto_offset_reset": "earliest",
             }
         )
         if self.own.outlives:  # so that it is soon taken for gone
@@ -76,6 +80,7 @@ class KafkaRun(ClusterRun):
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
         if self.own.is_ambush:
             self.world.store.on_segment = KafkaAmbush(self.world, self.own, self.brokers, self._back).stored
+        self.world.judged_elsewhere.add(LETTERS)
         self._ports = Ports(self.world, self.network, self.brokers)
         self._shared = Shared()
         self._programs: dict[str, KafkaProgram] = {}
@@ -89,6 +94,7 @@ class KafkaRun(ClusterRun):
             names += ["t0", "t1", "t2"]
         for family, letter in MEMBERS.items():
             names += [f"{letter}{number}" for number in range(self.own.members if self.own.has(family) else 0)]
+        names += [f"s{number}" for number in range(self.own.members if self.own.is_shared else 0)]
         for name in names:
             self._start(name)
         self._clients = [self._made(name) for name in ("i0", "r0")]
@@ -130,15 +136,42 @@ class KafkaRun(ClusterRun):
             if self.own.has(family):
                 await self._work_off(family, f"the input is not worked off by group {family}")
                 await self._stop_programs(letter)
+        if self.own.is_shared:
+            await self._until_shared()
+            await self._stop_programs("s")
         await self._until_no_transaction_is_open(lambda: self._truth().open)
         await super()._compact_all()
+
+    async def _until_shared(self) -> None:
+        """Wait until the share group has finished all of the input."""
+        client = self._plain_client("look")
+        left: object = "it is not known"
+        try:
+            async with asyncio.timeout(HEALING_S):
+                while True:
+                    try:
+                        found = (await client.queues.describe(GROUP)).partitions
+                        starts = {each.partition.partition: each.start for each in found}
+                        ends = await client.list_offsets(INPUT)
+                        left = f"it begins at {starts}, and the topic ends at {ends}"
+                        if starts == ends:
+                            break
+                    except LedgerMQError as error:
+                        left = error.message
+                    await asyncio.sleep(1.0)
+        except TimeoutError:
+            text = f"after {HEALING_S:.0f} s of health the share group has not finished: {left}"
+            self.world.violations.append(Violation("stuck", text))
+        await client.close()
 
     def _truth(self) -> TransactionTruth:
         return transaction_truth(self.world.store, range(1, self.bundles()), topic_names(self.world))
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
         return {
-            partition: log for partition, log in super()._final_logs().items() if not keys.is_internal(partition[0])
+            partition: log
+            for partition, log in super()._final_logs().items()
+            if not keys.is_internal(partition[0]) and not partition[0].startswith(f"{LETTERS}#")
         }
 
     def _conclude(self, drained: list[tuple[str, Partition]]) -> None:
@@ -150,6 +183,17 @@ class KafkaRun(ClusterRun):
         world.violations += readers.violations
         world.violations += judge_restores(readers.restores, truth.visible, OUTPUTS)
         self._judge_groups(truth)
+        if self.own.is_shared:
+            self._judge_shares()
+
+    def _judge_shares(self) -> None:
+        logs, everything = self._final_logs(), super()._final_logs()
+        name = f"{INPUT}#{self.world.topic_ids[INPUT]}"
+        letters = [log for (topic, _), log in everything.items() if topic.startswith(f"{LETTERS}#")]
+        copies = {value for log in letters for value in log.records.values()}
+        self.world.coverage.saw("a dead letter of a share group was stored", len(copies))
+        of_input = {number: log for (topic, number), log in logs.items() if topic == name}
+        self.world.violations += self._shared.shares.judge(of_input, copies)
 
     def _judge_groups(self, truth: TransactionTruth) -> None:
         by_name = {name: topic_id for topic_id, name in topic_names(self.world).items()}

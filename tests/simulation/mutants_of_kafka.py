@@ -12,6 +12,10 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.handlers.groups import committed
+from ledgermq_broker.kafka.handlers.shares import acknowledging, leases
+from ledgermq_broker.kafka.handlers.shares.burying import Burying
+from ledgermq_broker.kafka.handlers.shares.fetching import ShareHandler
+from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.transactions import partition
 from ledgermq_broker.transactions.partition import TransactionPartition
 from ledgermq_broker.transactions.state.added.ids import AddedIds
@@ -211,3 +215,51 @@ def withdrawn_is_let_go(patch: Patch) -> None:
         rules._let_go(group, member, rules._withdrawn(member))
 
     patch.setattr(rules, "note_heartbeat", note_heartbeat)
+
+
+# Share groups
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def late_words_of_share_members_count(patch: Patch) -> None:
+    """A member is told that its word counts, although another one holds the message by then."""
+    real = acknowledging._heard
+
+    def heard(result: Any, spans: acknowledging.Spans) -> acknowledging.Heard:
+        is_judged = isinstance(result, pb.SharePartitionResult)
+        return acknowledging.Heard(spans=spans) if is_judged else real(result, spans)
+
+    patch.setattr(acknowledging, "_heard", heard)
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def refused_words_of_share_members_count(patch: Patch) -> None:
+    """An owner that cannot store a word is taken for one that has."""
+    patch.setattr(acknowledging, "_code", lambda error: Code.NONE)
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def lost_lines_accept(patch: Patch) -> None:
+    """What a connection held when it ended is finished."""
+    real = ShareHandler._give_back
+
+    async def give_back(self: ShareHandler, api: Any, session: Any, word: Any) -> None:
+        await real(self, api, session, pb.ACCEPT)
+
+    patch.setattr(ShareHandler, "_give_back", give_back)
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def releases_finish(patch: Patch) -> None:
+    """A message that a share member gives back is finished."""
+    patch.setitem(leases.WORDS, leases.RELEASE, pb.ACCEPT)
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def worn_out_messages_are_dropped(patch: Patch) -> None:
+    """A message that was delivered to share members as often as is allowed is finished without a dead letter."""
+
+    async def copy(self: Burying, *about: Any) -> None:
+        """Store nothing."""
+
+    patch.setattr(Burying, "_copy", copy)
