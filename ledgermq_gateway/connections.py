@@ -81,11 +81,11 @@ class Connections(web.Server):
         return made
 
 
-def whole(status: int, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
+def whole(status: int, body: bytes | memoryview, headers: Mapping[str, str]) -> web.StreamResponse:
     """Return a whole answer. A small one goes out together with its header."""
     if len(body) > STREAM_BUFFER_BYTES:
         return Pieces(status, body, headers)
-    return web.Response(status=status, body=body, headers=headers)
+    return web.Response(status=status, body=bytes(body), headers=headers)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def breaking(transport: asyncio.Transport | None, after_s: float) -> Iterator[No
 class Pieces(web.StreamResponse):
     """A large answer, of which only so much is in the buffers of its connection as its reader may be behind."""
 
-    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    def __init__(self, status: int, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
         super().__init__(status=status, headers=headers)
         self.content_length = len(body)
         self._left = memoryview(body)

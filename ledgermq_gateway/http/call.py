@@ -51,7 +51,7 @@ class Call(NamedTuple):
 class Answer:
     """A whole answer. `headers`: besides the type."""
 
-    body: bytes = b""
+    body: bytes | memoryview = b""
     content_type: str = JSON
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()

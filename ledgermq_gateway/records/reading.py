@@ -276,10 +276,10 @@ def _one(messages: Sequence[Message], headers: tuple[tuple[str, str], ...]) -> A
     return Answer(messages[0].value or b"", OCTETS, headers=(*headers, *safe))
 
 
-def _arrow(table: pa.Table) -> bytes:
+def _arrow(table: pa.Table) -> memoryview:
     """Return an Arrow stream with the columns of `Consumer.fetch_arrow`, without timestampType."""
     shown = table.drop_columns("timestampType")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, shown.schema) as writer:
         writer.write_table(shown)
-    return bytes(sink.getvalue().to_pybytes())
+    return memoryview(sink.getvalue())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +13,9 @@ import pytest
 import ledgermq
 from ledgermq.client.consuming.message import table_of
 from ledgermq.client.paging import rows
-from ledgermq.client.paging.pages import PageOrder
+from ledgermq.client.paging.pages import PageOrder, _Run
 from ledgermq.errors import InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from ledgermq.protocol.frames import FetchFrame
 from tests.broker.cluster import Cluster, in_cluster
 
 BEGIN_US = 1_700_000_000_000_000
@@ -215,3 +217,28 @@ async def test_a_record_of_the_far_future_does_not_stay_on_top(cluster: Cluster)
         await asyncio.sleep(5)
         found = (await client.read("t", order="newest")).messages
         assert {each.value for each in found} == {b"9999", b"older"}
+
+
+@pytest.mark.parametrize(("records_max", "questions"), [(1, 1), (10, 1), (100, 2), (400, 2)])
+@in_cluster("a:1")
+async def test_a_page_asks_for_about_as_much_as_it_may_have(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, records_max: int, questions: int
+) -> None:
+    """Of large records, the rest of a page by a second question. It asked for 8 MiB, whatever it had room for."""
+    asked: list[int] = []
+    sent: list[int] = []
+    true = _Run._answers
+
+    def noted(run: _Run, frame: FetchFrame, *given: Any) -> Any:
+        asked.append(1)
+        sent.append(frame.payload_bytes)
+        return true(run, frame, *given)
+
+    async with cluster.client() as client:
+        values = await fill(client, 1, 400, size=4_000, **{"compression.type": "none"})
+        monkeypatch.setattr(_Run, "_answers", noted)
+        page = await client.read("t", records_max=records_max)
+        assert ([each.value for each in page.messages], page.next) == (values[:records_max], {0: records_max})
+        assert page.at_end == (records_max == 400)
+        assert len(asked) == questions
+        assert sum(sent) < 3 * 64 * 1024 + records_max * 4_500

@@ -22,7 +22,7 @@ from ledgermq.client.consuming.start import Start, check_known, check_start, wis
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
-from ledgermq.client.paging.rows import Rows, merged
+from ledgermq.client.paging.rows import STEP_RECORDS_MAX, Answer, Down, Rows, merged
 from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -37,9 +37,12 @@ BYTES_MAX = 8 * MIB
 DECODED_BYTES_MAX = 256 * MIB
 POLL_S_MAX = 5.0
 """One question waits at a broker no longer than this, and half of the time of an attempt."""
+LIKELY_BYTES = 1024
+"""What a record may take, encoded, before that is known."""
+SPARE_BYTES = 64 * 1024
+"""What is asked for besides, because the last batch is rarely used up."""
 STEP_RECORDS = 64
 """Records that are looked at first, going down, in all partitions together. Steps double."""
-STEP_RECORDS_MAX = 4096
 
 PageOrder = Literal["oldest", "newest"]
 
@@ -66,43 +69,6 @@ class Page:
         if len(self._made) != self.table.num_rows:
             self._made[:] = messages_of_table(self.table)
         return self._made
-
-
-@dataclass(slots=True)
-class _Answer:
-    """What a partition's owner answered. `next`: behind the last record that it sent."""
-
-    log_start: int
-    high_watermark: int
-    next: int
-    rows: Rows = field(default_factory=Rows)
-
-
-@dataclass(slots=True)
-class _Down:
-    """A partition that is read downwards: what was read below `at`, and not taken yet, are the first `left` of `rows`,
-    which begin at `low`. `taken`: tables of what was taken before, newest first. `places`: in the page, of each record
-    that was taken, newest first.
-    """
-
-    at: int
-    low: int
-    log_start: int
-    step: int
-    rows: Rows = field(default_factory=Rows)
-    left: int = 0
-    taken: list[pa.Table] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-
-    def read(self, rows: Rows, low: int) -> None:
-        """Go on with records that were read below the ones before, of which all are taken."""
-        assert not self.left, "what was read is taken before more is read"
-        self.let_go()
-        self.rows, self.left, self.low, self.step = rows, len(rows), low, min(2 * self.step, STEP_RECORDS_MAX)
-
-    def let_go(self) -> None:
-        """Keep, of what was read, only what was taken."""
-        self.taken.append(self.rows.table(self.left, len(self.rows)))
 
 
 class Pages:
@@ -180,7 +146,7 @@ class _Run:
     async def oldest(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Page:
         loop = asyncio.get_running_loop()
         until_s, poll_s = loop.time() + wait_s, min(POLL_S_MAX, self._context.connections.attempt_timeout_s / 2)
-        answers = await self._ask(positions, 0.0, self._records_max)
+        answers = await self._up(positions)
         while not any(each.rows for each in answers.values()) and until_s - loop.time() > 0.001:
             positions = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
             answers |= await self._first(positions, min(poll_s, until_s - loop.time()))
@@ -189,7 +155,28 @@ class _Run:
         after |= {at: answers[at].rows.offsets[taken] for at, taken in left.items()}
         return self._page(table, after, at_end=all(offset >= self._end(at) for at, offset in after.items()))
 
-    def _first_of(self, answers: Mapping[TopicPartition, _Answer]) -> tuple[pa.Table, dict[TopicPartition, int]]:
+    async def _up(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Answer]:
+        """Ask the owners for what is there. Of one partition only about as much is asked for as its records take: a
+        broker sends whole batches, and does not know how many records a page has.
+        """
+        if len(positions) > 1 or self._filter is not None:
+            return await self._ask(positions, 0.0, self._records_max)
+        answers = await self._ask(positions, 0.0, self._records_max, SPARE_BYTES + LIKELY_BYTES * self._records_max)
+        for at, answer in answers.items():
+            while answer.next < answer.high_watermark and (left := self._records_max - len(answer.rows)) > 0:
+                if not answer.sent_records or max(answer.sent_bytes, answer.rows.data_bytes) >= self._bytes_max:
+                    break
+                wanted_bytes = SPARE_BYTES + left * answer.sent_bytes // answer.sent_records
+                try:
+                    more = await self._ask({at: answer.next}, 0.0, left, wanted_bytes)
+                except OffsetOutOfRange:  # retention has removed the next ones since
+                    break
+                if at not in more or not more[at].sent_records:
+                    break
+                answer.join(more[at])
+        return answers
+
+    def _first_of(self, answers: Mapping[TopicPartition, Answer]) -> tuple[pa.Table, dict[TopicPartition, int]]:
         """Return the oldest records that a page has room for. Also return how many of them come from partitions of
         which some are left.
         """
@@ -230,7 +217,7 @@ class _Run:
         self._ends = {at.partition: (first[at], last[at]) for at in wanted}
         step = max(1, min(self._records_max, STEP_RECORDS) // len(wanted))
         tops = {at: max(first[at], min(offset, last[at])) for at, offset in positions.items()}
-        downs = {at: _Down(top, top, first[at], step) for at, top in tops.items()}
+        downs = {at: Down(top, top, first[at], step) for at, top in tops.items()}
         heads: list[tuple[int, TopicPartition]] = []
         now_us, count, size, empty = self._context.sources.now_us(), 0, 0, [*downs]
         while count < self._records_max:
@@ -256,7 +243,7 @@ class _Run:
         at_end = all(offset <= downs[at].log_start for at, offset in below.items())
         return self._page(merged(parts, count), below, at_end=at_end)
 
-    async def _fill(self, downs: Mapping[TopicPartition, _Down]) -> None:
+    async def _fill(self, downs: Mapping[TopicPartition, Down]) -> None:
         """Read more of partitions of which everything is taken, until each has a record or is at its beginning."""
         while empty := [at for at, down in downs.items() if not down.left and down.low > down.log_start]:
             lows = {at: max(downs[at].log_start, downs[at].low - downs[at].step) for at in empty}
@@ -289,14 +276,14 @@ class _Run:
                 raise Unavailable(f"no broker has sent the records of {next(iter(lows))} in time")
         return found
 
-    async def _first(self, positions: Mapping[TopicPartition, int], wait_s: float) -> dict[TopicPartition, _Answer]:
+    async def _first(self, positions: Mapping[TopicPartition, int], wait_s: float) -> dict[TopicPartition, Answer]:
         """Ask each owner by itself, and return what the first ones say that have records, or all."""
         owner = self._context.routing.owner
         groups: dict[str | None, dict[TopicPartition, int]] = {}
         for at, offset in positions.items():
             groups.setdefault(owner(*at), {})[at] = offset
         asking = {asyncio.create_task(self._ask(group, wait_s, self._records_max)) for group in groups.values()}
-        found: dict[TopicPartition, _Answer] = {}
+        found: dict[TopicPartition, Answer] = {}
         try:
             while asking and not any(each.rows for each in found.values()):
                 done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
@@ -307,16 +294,19 @@ class _Run:
         return found
 
     async def _ask(
-        self, positions: Mapping[TopicPartition, int], wait_s: float, records_max: int
-    ) -> dict[TopicPartition, _Answer]:
-        """Ask the owners, each for all of its partitions. Those that had no turn in an answer are left out."""
+        self, positions: Mapping[TopicPartition, int], wait_s: float, records_max: int, bytes_max: int | None = None
+    ) -> dict[TopicPartition, Answer]:
+        """Ask the owners, each for all of its partitions. Those that had no turn in an answer are left out.
+        `bytes_max`: of an answer, encoded, if less than those of the page.
+        """
+        sent_bytes_max = min(self._bytes_max, bytes_max or self._bytes_max)
 
-        async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[_Answer | LedgerMQError | None]:
+        async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[Answer | LedgerMQError | None]:
             asked = [
                 pb.FetchPartition(topic=each.topic, partition=each.partition, offset=positions[each])
                 for each in partitions
             ]
-            request = pb.FetchRequest(partitions=asked, max_bytes=self._bytes_max, max_wait_ms=round(wait_s * 1000))
+            request = pb.FetchRequest(partitions=asked, max_bytes=sent_bytes_max, max_wait_ms=round(wait_s * 1000))
             found = self._answers(await at.fetch_once(request), positions, records_max)
             return [found.get(each) for each in partitions]
 
@@ -329,10 +319,11 @@ class _Run:
 
     def _answers(
         self, frame: FetchFrame, positions: Mapping[TopicPartition, int], records_max: int
-    ) -> dict[TopicPartition, _Answer | LedgerMQError]:
+    ) -> dict[TopicPartition, Answer | LedgerMQError]:
         """Decode up to `records_max` records of each partition of an answer. Raises CorruptFrame, …"""
-        payload, begin = memoryview(b"".join(frame.payload)), 0
-        found: dict[TopicPartition, _Answer | LedgerMQError] = {}
+        pieces = frame.payload
+        payload, begin = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces)), 0
+        found: dict[TopicPartition, Answer | LedgerMQError] = {}
         for part in frame.header.partitions:
             at = TopicPartition(part.topic, part.partition)
             if at not in positions:
@@ -340,9 +331,11 @@ class _Run:
             if part.HasField("error"):
                 found[at] = error_from_proto(part.error)
                 continue
-            answer = _Answer(part.log_start, part.high_watermark, positions[at])
+            answer = Answer(part.log_start, part.high_watermark, positions[at])
             for batch in part.batches:
                 data, begin = payload[begin : begin + batch.length], begin + batch.length
+                answer.sent_records += batch.record_count
+                answer.sent_bytes += batch.length
                 if len(answer.rows) >= records_max:
                     continue
                 where = f"{at}, offset {batch.base_offset}"

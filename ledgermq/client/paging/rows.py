@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pyarrow as pa
@@ -13,66 +14,137 @@ import pyarrow.compute as pc
 
 from ledgermq.client.consuming.message import TABLE_SCHEMA, table_of
 
+STEP_RECORDS_MAX = 4096
+
 
 class Rows:
-    """Records of one partition, by their places from 0 on, in the order of their offsets. `times_us`: 0 for one without
-    a time. `sizes`: bytes of key, value and headers.
-    """
+    """Records of one partition, by their places from 0 on, in the order of their offsets."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self.times_us: list[int] = []
-        self.sizes: list[int] = []
         self._batches: list[pa.RecordBatch] = []
+        self._times_us: list[int] = []
+        self._sizes: list[int] = []
 
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def times_us(self) -> Sequence[int]:
+        """Return the time of each record, 0 for one without. They are listed when they are first asked for."""
+        if len(self._times_us) != len(self):
+            columns = [rows.column("timestamp").cast(pa.int64()) for rows in self._batches]
+            self._times_us = [time_us for column in columns for time_us in pc.fill_null(column, 0).to_pylist()]
+        return self._times_us
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Return of each record the bytes of its key, value and headers. They are listed as its times are."""
+        if len(self._sizes) != len(self):
+            self._sizes = [size for rows in self._batches for size in sizes_of(rows).to_pylist()]
+        return self._sizes
+
+    @property
+    def data_bytes(self) -> int:
+        """Return the sum of `sizes`."""
+        return sum(pc.sum(sizes_of(rows)).as_py() or 0 for rows in self._batches)
+
     def add(self, records: pa.RecordBatch, topic: str, partition: int, offsets: Sequence[int]) -> None:
         """Add decoded records of higher offsets."""
         self.offsets += offsets
-        self.times_us += pc.fill_null(records.column("timestamp").cast(pa.int64()), 0).to_pylist()
-        self.sizes += sizes_of(records)
         self._batches.append(table_of(_let_go(records), topic, partition, offsets))
 
     def extend(self, other: Rows) -> None:
         """Add the records of another answer, of higher offsets."""
         self.offsets += other.offsets
-        self.times_us += other.times_us
-        self.sizes += other.sizes
         self._batches += other._batches
 
     def keep(self, offset: int) -> None:
         """Keep those below an offset."""
         kept = bisect_left(self.offsets, offset)
-        del self.offsets[kept:], self.times_us[kept:], self.sizes[kept:]
         self._batches = self._between(0, kept)
+        del self.offsets[kept:], self._times_us[kept:], self._sizes[kept:]
 
     def fitting(self, records_max: int, bytes_max: int) -> int:
         """Return how many of the first ones have at most so many bytes: one at least, if there is one."""
-        fit = bisect_right(list(accumulate(self.sizes[:records_max])), bytes_max)
-        return max(fit, min(1, len(self)))
+        count = min(records_max, len(self))
+        if self.data_bytes <= bytes_max:
+            return count
+        fit = bisect_right(list(accumulate(self.sizes[:count])), bytes_max)
+        return max(fit, min(1, count))
 
     def table(self, first: int, last: int) -> pa.Table:
         """Return the records from one place up to, without, another, with the columns of `TABLE_SCHEMA`."""
         return pa.Table.from_batches(map(_let_go, self._between(first, last)), schema=TABLE_SCHEMA)
 
     def _between(self, first: int, last: int) -> list[pa.RecordBatch]:
+        if first == 0 and last == len(self):
+            return self._batches
         table = pa.Table.from_batches(self._batches, schema=TABLE_SCHEMA)
         found: list[pa.RecordBatch] = table.slice(first, last - first).to_batches()
         return found
 
 
-def sizes_of(records: pa.RecordBatch) -> list[int]:
+@dataclass(slots=True)
+class Answer:
+    """What a partition's owner answered. `next`: behind the last record that it sent. `sent_records`, `sent_bytes`: of
+    all batches that it sent, encoded.
+    """
+
+    log_start: int
+    high_watermark: int
+    next: int
+    rows: Rows = field(default_factory=Rows)
+    sent_records: int = 0
+    sent_bytes: int = 0
+
+    def join(self, more: Answer) -> None:
+        """Add what was answered to a question from `next` on."""
+        self.log_start, self.high_watermark, self.next = more.log_start, more.high_watermark, more.next
+        self.rows.extend(more.rows)
+        self.sent_records += more.sent_records
+        self.sent_bytes += more.sent_bytes
+
+
+@dataclass(slots=True)
+class Down:
+    """A partition that is read downwards: what was read below `at`, and not taken yet, are the first `left` of `rows`,
+    which begin at `low`. `taken`: tables of what was taken before, newest first. `places`: in the page, of each record
+    that was taken, newest first.
+    """
+
+    at: int
+    low: int
+    log_start: int
+    step: int
+    rows: Rows = field(default_factory=Rows)
+    left: int = 0
+    taken: list[pa.Table] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+
+    def read(self, rows: Rows, low: int) -> None:
+        """Go on with records that were read below the ones before, of which all are taken."""
+        assert not self.left, "what was read is taken before more is read"
+        self.let_go()
+        self.rows, self.left, self.low, self.step = rows, len(rows), low, min(2 * self.step, STEP_RECORDS_MAX)
+
+    def let_go(self) -> None:
+        """Keep, of what was read, only what was taken."""
+        self.taken.append(self.rows.table(self.left, len(self.rows)))
+
+
+def sizes_of(records: pa.RecordBatch) -> pa.Int64Array:
     """Return of each record the bytes of its key, value and headers."""
     lengths = [pc.fill_null(pc.binary_length(records.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
-    sizes: list[int] = pc.add(*lengths).to_pylist()
+    sizes = pc.add(*lengths)
     headers = records.column("headers")
-    if headers.null_count < len(headers):
-        for number, pairs in enumerate(headers.to_pylist()):
-            for pair in pairs or ():
-                sizes[number] += len((pair["key"] or "").encode()) + len(pair["value"] or b"")
-    return sizes
+    if headers.null_count == len(headers):
+        return sizes
+    of_headers = [
+        sum(len((pair["key"] or "").encode()) + len(pair["value"] or b"") for pair in pairs or ())
+        for pairs in headers.to_pylist()
+    ]
+    return pc.add(sizes, pa.array(of_headers, pa.int64()))
 
 
 def merged(parts: Sequence[tuple[pa.Table, Sequence[int]]], count: int) -> pa.Table:
