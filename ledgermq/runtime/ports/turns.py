@@ -130,7 +130,7 @@ class Turns:
             if come.cancelled():
                 self._forget(line, come)
                 self._look_soon()  # one behind it may have what it lacked
-            else:  # the turn came in the same moment
+            elif come.exception() is None:  # the turn came in the same moment, not the end of its wait
                 self.ended(line[1], places)
             raise
         finally:

@@ -147,6 +147,22 @@ async def test_a_turn_that_comes_while_its_caller_leaves_is_given_on() -> None:
         await at.ended()
 
 
+@virtual
+async def test_one_that_leaves_as_it_is_told_that_it_is_too_late_gives_no_place_back() -> None:
+    turns, loop = Turns(1), asyncio.get_running_loop()
+    await turns.begin("a", 1)
+    leaving = asyncio.create_task(turns.begin("a", 1, 1.0))
+    await some_turns(5)
+    loop.call_at(loop.time() + 1.0, leaving.cancel)  # in the turn of the loop in which its time is over
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert turns.under_way == 1
+    turns.ended("a")
+    async with turns.one("a", WAIT_S):
+        assert turns.under_way == 1
+    assert turns.under_way == 0
+
+
 async def test_who_waits_too_long_is_told_when_to_come_back() -> None:
     turns = Turns(2)
     async with turns.one("user:a", WAIT_S):
