@@ -164,3 +164,10 @@ def test_brokers_begin_one_after_the_other() -> None:
     assert not waits["b"].is_over(None, moved, 130.0, 60.0, 4.0)
     assert over(131.0, moved) == ["a"], "b begins anew"
     assert over(195.0, moved) == ["a", "b"]
+
+
+def test_a_broker_that_joins_many_gets_a_bundle_although_bundles_follow_their_bytes() -> None:
+    owners = {bundle: f"b{bundle % 24}" for bundle in range(1, 49)}
+    loads = dict.fromkeys(owners, 100)
+    wanted = place(range(49), {*owners.values(), "added"}, owners | {0: "b0"}, loads, by_rack=True)
+    assert "added" in wanted.values()

@@ -118,14 +118,14 @@ def _is_within_bounds(
 
 
 def bounds(bundles: int, brokers: int) -> tuple[int, int]:
-    """Return the least and the most bundles of a broker where loads differ: half of its share, and
-    half more than it.
+    """Return the least and the most bundles of a broker where loads differ: half of its share, but one where there
+    are as many bundles as brokers, and half more than its share.
 
     An idle bundle costs work when it is taken over, so one broker's end must not cost all of it.
     """
     share, rest = divmod(bundles, brokers)
     most = share + (rest > 0)
-    return share // 2, most + (most + 1) // 2
+    return max(share // 2, min(share, 1)), most + (most + 1) // 2
 
 
 def held_by(owners: Mapping[int, str], live: Collection[str]) -> dict[str, list[int]]:
