@@ -242,3 +242,23 @@ async def test_a_page_asks_for_about_as_much_as_it_may_have(
         assert page.at_end == (records_max == 400)
         assert len(asked) == questions
         assert sum(sent) < 3 * 64 * 1024 + records_max * 4_500
+
+
+@in_cluster("a:1")
+async def test_a_page_has_what_came_before_its_broker_went(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = _Run._answers
+
+    def goes_then(run: _Run, frame: FetchFrame, *given: Any) -> Any:
+        cluster.views["a:1"].pause()
+        stopping.append(asyncio.create_task(cluster.stop("a:1", graceful=False)))
+        return true(run, frame, *given)
+
+    stopping: list[asyncio.Task[None]] = []
+    async with cluster.client() as client:
+        values = await fill(client, 1, 400, size=4_000, **{"compression.type": "none"})
+        monkeypatch.setattr(_Run, "_answers", goes_then)
+        page = await client.read("t", records_max=400)
+        assert 0 < len(page.messages) < 400
+        assert [each.value for each in page.messages] == values[: len(page.messages)]
+        assert (page.next, page.at_end) == ({0: len(page.messages)}, False)
+        await asyncio.gather(*stopping)

@@ -23,7 +23,15 @@ from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
 from ledgermq.client.paging.rows import STEP_RECORDS_MAX, Answer, Down, Rows, merged
-from ledgermq.errors import CorruptFrame, InvalidRequest, LedgerMQError, OffsetOutOfRange, Unavailable, UnknownPartition
+from ledgermq.errors import (
+    CorruptFrame,
+    InvalidRequest,
+    LedgerMQError,
+    OffsetOutOfRange,
+    RetriableError,
+    Unavailable,
+    UnknownPartition,
+)
 from ledgermq.filters.filter import parse_filter
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -169,7 +177,7 @@ class _Run:
                 wanted_bytes = SPARE_BYTES + left * answer.sent_bytes // answer.sent_records
                 try:
                     more = await self._ask({at: answer.next}, 0.0, left, wanted_bytes)
-                except OffsetOutOfRange:  # retention has removed the next ones since
+                except (OffsetOutOfRange, RetriableError):  # retention, or a takeover: the page has what came before
                     break
                 if at not in more or not more[at].sent_records:
                     break
