@@ -18,8 +18,8 @@ FLOOD = 300
 
 
 def names(count: int) -> m.MetadataRequest:
-    """A request of so many elements, of some three bytes each."""
-    wanted = [m.MetadataRequestTopic(name="x") for _ in range(count)]
+    """A request of so many elements, of some four bytes each."""
+    wanted = [m.MetadataRequestTopic(name=f"x{number}") for number in range(count)]
     return m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
 

@@ -211,7 +211,7 @@ def restored_cluster_file_first(patch: Patch) -> None:
     """`cluster.json` is put before what the cut names, so a restore that died looks like a cluster."""
     real = restore.copy_named
 
-    async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int]) -> restore.Copied:
+    async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int] = ()) -> restore.Copied:
         note = await restore.read_note(target)
         assert note is not None
         await restore.put_same(target, keys.CLUSTER, note.cluster_json.encode())
@@ -244,7 +244,7 @@ def restored_again_over_a_cluster(patch: Patch) -> None:
 def copied_without_naming_what_is_left_out(patch: Patch) -> None:
     """The catalog of the copy says that topics are removed, and the checkpoints of its bundles do not."""
 
-    async def bring_into_force(ledger: object, move: object) -> bool:
+    async def bring_into_force(ledger: object, move: object, durable: object = None) -> bool:
         return False
 
     patch.setattr(left_out, "bring_into_force", bring_into_force)

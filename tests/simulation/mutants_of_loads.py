@@ -110,7 +110,7 @@ def bundles_with_racks_are_placed_by_count(patch: Patch) -> None:
     """A bundle that has followed its bytes is placed by count again."""
     real = ownership.place
 
-    def place(*given: Any, by_rack: bool) -> dict[int, str]:
+    def place(*given: Any, by_rack: bool = False) -> dict[int, str]:
         return real(*given)
 
     patch.setattr(ownership, "place", place)

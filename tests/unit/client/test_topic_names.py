@@ -18,9 +18,13 @@ NAMES = {
 }
 
 
+LATER = ["delete_with_cuts"]
+"""Calls that are newer than the names: they have one place, `client.topics`."""
+
+
 def test_a_client_has_a_name_for_each_call_of_its_topics() -> None:
     calls = [name for name, _ in inspect.getmembers(TopicAdmin, inspect.isfunction) if not name.startswith("_")]
-    assert sorted(NAMES.values()) == sorted(calls)
+    assert sorted([*NAMES.values(), *LATER]) == sorted(calls)
     assert set(NAMES) <= set(dir(ledgermq.Client)) & set(dir(ledgermq.sync.Client))
 
 
