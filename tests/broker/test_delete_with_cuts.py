@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 import ledgermq
 from ledgermq import errors
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.cuts.taking import Taking
+from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
@@ -75,6 +77,50 @@ async def test_a_cut_that_is_being_taken_is_dropped_too(cluster: Cluster, monkey
         assert await cuts_of(client) == ["c"]
         with pytest.raises(errors.UnknownTopic, match="cut 'c' has no topic 't'"):
             await client.cuts.files("c", "t")
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_cut_that_had_begun_before_the_topic_was_created_is_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place in bundle 0 is taken last, so the cut has the topic, whose id is above the cut's."""
+    original = Taking._place_all
+    async with cluster.client() as client:
+        await client.create_topic("other", 1)
+        await client.cuts.take("kept")
+        await client.cuts.take("before")
+
+        async def place_all(self: Taking, cut: int, bundles: Sequence[int]) -> Places:
+            monkeypatch.setattr(Taking, "_place_all", original)
+            await client.create_topic("t", 1)
+            await cluster.produce("t", 0, b"secret")
+            return await original(self, cut, bundles)
+
+        monkeypatch.setattr(Taking, "_place_all", place_all)
+        cut = await client.cuts.take("c")
+        assert cut.id < (await client.describe_topic("t")).topic_id
+        assert [each.end for each in await client.cuts.files("c", "t")] == [1]
+        await client.cuts.keep("kept", 9e5)  # so its newest record is above the topic
+        assert await client.topics.delete_with_cuts("t") == ["c", "kept"]
+        assert await cuts_of(client) == ["before"]
+
+
+@in_cluster("a:1", "b:1")
+async def test_a_pending_cut_that_is_older_than_the_topic_is_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, dropped = Taking._pin, list[str]()
+    async with cluster.client(timeout_s=10) as client:
+
+        async def pin(self: Taking, cut: int, bundles: list[int]) -> dict[int, int]:
+            if not dropped:
+                await client.create_topic("t", 1)
+                dropped.extend(await client.topics.delete_with_cuts("t") or ["none"])
+            return await original(self, cut, bundles)
+
+        monkeypatch.setattr(Taking, "_pin", pin)
+        await client.cuts.take("c")  # the second attempt
+        assert dropped == ["c"]
 
 
 @in_cluster("a:1")

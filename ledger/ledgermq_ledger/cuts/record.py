@@ -173,8 +173,12 @@ def kept(catalog: Catalog, name: str, until_ms: int) -> fmt.CutRecord:
 
 
 def holding(catalog: Catalog, topic_id: int) -> list[fmt.CutRecord]:
-    """Return the cuts that may have a topic that is not removed yet: those that have begun since it was created."""
-    return [record for record in cuts_in(catalog).values() if record.state in LIVE and record.id > topic_id]
+    """Return the cuts that may have a topic that is not removed yet: the pending ones, and those whose newest record
+    is above the topic's first one. A cut that has the topic was taken after that, and its place in bundle 0 is no
+    record's offset, so a cut from before the topic is among them if it was kept for another time since.
+    """
+    live = [record for record in cuts_in(catalog).values() if record.state in LIVE]
+    return [each for each in live if each.state == fmt.PENDING or catalog.others[key_of(each.name)][0] > topic_id]
 
 
 def due(catalog: Catalog, now_ms: int) -> list[fmt.CutRecord]:
