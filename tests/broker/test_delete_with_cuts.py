@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,18 @@ import ledgermq
 from ledgermq import errors
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cuts.taking import Places, Taking
+from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cuts import names
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.rounds.runner import compact_root
+from ledgermq_ledger.topics.topic import Topic
 from tests.broker.access import RULES, client_with, token
 from tests.broker.cluster import Cluster, in_cluster
 from tests.broker.groups import ask
+from tests.broker.lost_answers import lose_the_answer
 from tests.virtual_time import virtual_sources
 from tests.waiting import until
 
@@ -30,6 +34,11 @@ async def cuts_of(client: ledgermq.Client) -> list[str]:
 async def has_files(cluster: Cluster) -> bool:
     """Whether there are Parquet files of a topic of users, those that were handed over to cuts included."""
     return bool([info for prefix in (keys.PARQUET, names.HELD) async for info in cluster.store.list(prefix)])
+
+
+async def none_freed(self: Controller) -> bool:
+    """Names of removed topics stay in use for long where a bundle cannot be reached."""
+    return False
 
 
 @in_cluster("a:1", "b:1")
@@ -144,9 +153,60 @@ async def test_all_or_nothing_is_dropped(cluster: Cluster, monkeypatch: pytest.M
         monkeypatch.setattr(TopicPath, "delete_topic", earlier)
         await cluster.stop("a:1")
         await cluster.start("a:1")  # it finds its methods when it starts
-        with pytest.raises(errors.InvalidRequest, match="drops no cuts with it: drop them by `ledgermq cut drop`"):
+        with pytest.raises(errors.InvalidRequest, match="drops no cuts with it: see `ledgermq cut list`"):
             await client.topics.delete_with_cuts("t")
         assert await cuts_of(client) == ["c"]
+
+
+@pytest.mark.parametrize("other_deletes", [False, True])
+@in_cluster("a:1", "b:1")
+async def test_a_repeated_call_drops_the_cuts_of_a_topic_that_is_removed_already(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, other_deletes: bool
+) -> None:
+    """The answer was lost, or another program has deleted the topic without its cuts just before."""
+    async with cluster.client() as client, cluster.client() as other:
+        await client.create_topic("t", 1)
+        await client.cuts.take("c")
+        monkeypatch.setattr(Controller, "_free_names", none_freed)
+
+        async def delete() -> None:
+            if other_deletes:
+                await other.delete_topic("t", now=True)
+                assert await cuts_of(other) == ["c"]
+
+        lose_the_answer(monkeypatch, Controller, "delete_topic", stored=not other_deletes, then=delete)
+        assert await client.topics.delete_with_cuts("t") == (["c"] if other_deletes else [])
+        assert await cuts_of(client) == []
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+@in_cluster("a:1")
+async def test_without_an_answer_about_the_cuts_the_call_does_not_succeed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_free: bool
+) -> None:
+    """A controller of an earlier release has deleted the topic, or it is gone when the call comes."""
+    original = Controller.delete_topic
+    async with cluster.client() as client, cluster.client() as other:
+        await client.create_topic("t", 1)
+        await client.cuts.take("c")
+        if not is_free:
+            monkeypatch.setattr(Controller, "_free_names", none_freed)
+
+        async def earlier(self: Controller, name: str, topic_id: int = 0, **_: Any) -> Topic:
+            return await original(self, name, topic_id, at_once=True)
+
+        async def is_gone() -> bool:
+            return "t" not in cluster.brokers["a:1"].metadata.catalog.topics_by_name
+
+        async def wait() -> None:
+            if is_free:
+                await until(is_gone, 60)
+
+        monkeypatch.setattr(Controller, "delete_topic", earlier)
+        lose_the_answer(monkeypatch, Controller, "delete_topic", stored=True, then=wait)
+        with pytest.raises(errors.OutcomeUnknown, match=r"'t' is deleted; whether the cuts .* see `ledgermq"):
+            await client.topics.delete_with_cuts("t")
+        assert await cuts_of(other) == ["c"]
 
 
 @in_cluster("a:1", **RULES)

@@ -173,12 +173,18 @@ def kept(catalog: Catalog, name: str, until_ms: int) -> fmt.CutRecord:
 
 
 def holding(catalog: Catalog, topic_id: int) -> list[fmt.CutRecord]:
-    """Return the cuts that may have a topic that is not removed yet: the pending ones, and those whose newest record
-    is above the topic's first one. A cut that has the topic was taken after that, and its place in bundle 0 is no
-    record's offset, so a cut from before the topic is among them if it was kept for another time since.
+    """Return the cuts that may have a topic, if it is not removed yet or was just now: the pending ones, and those
+    whose newest record is above the topic's first one. A cut that has the topic was taken after that, and its place in
+    bundle 0 is no record's offset, so a cut from before the topic is among them if it was kept for another time since.
     """
     live = [record for record in cuts_in(catalog).values() if record.state in LIVE]
     return [each for each in live if each.state == fmt.PENDING or catalog.others[key_of(each.name)][0] > topic_id]
+
+
+def dropped_with(catalog: Catalog, topic_id: int) -> list[fmt.CutRecord]:
+    """Return the records that drop all cuts that may have a topic. Raises CutExists while a branch reads one."""
+    after = (dropped(catalog, record.name) for record in holding(catalog, topic_id))
+    return [record for record in after if record is not None]
 
 
 def due(catalog: Catalog, now_ms: int) -> list[fmt.CutRecord]:

@@ -298,7 +298,7 @@ async def delete(
     async with connected(target, timeout_s) as client:
         if with_cuts:
             dropped = await client.topics.delete_with_cuts(name)
-            notes().print(f"Topic {name} is deleted. Cuts that are dropped: {', '.join(dropped) or 'none'}.")
+            notes().print(f"Topic {name} is deleted, and no cut has it. Dropped now: {', '.join(dropped) or 'no cut'}.")
             return
         until = await client.delete_topic(name, now=now)
     kept = f" Until {_utc(until)} `ledgermq topic undelete {name}` brings it back." if until else ""

@@ -110,7 +110,8 @@ class TopicAdmin:
 
         Each of these cuts is lost for all topics. It needs the right `cluster`, too. Copies of the root, archives and
         tables outside of it stay. Raises UnknownTopic, TopicBeingDeleted (then drop the cuts by `client.cuts.drop`),
-        LegalHold, Unauthorized, InvalidRequest if the controller is a broker of an earlier release, Unavailable.
+        LegalHold, Unauthorized, InvalidRequest if the controller is a broker of an earlier release, OutcomeUnknown if
+        the topic is deleted, but maybe without its cuts: another call did it, or the answer was lost; Unavailable.
         """
         return await self._admin.delete_with_cuts(name)
 

@@ -27,6 +27,7 @@ from ledgermq.errors import (
     DeadlineExceeded,
     InvalidConfig,
     InvalidRequest,
+    OutcomeUnknown,
     RetriableError,
     TopicBeingDeleted,
     TopicExists,
@@ -171,30 +172,29 @@ class Admin:
     async def delete_with_cuts(self, name: str) -> Sequence[str]:
         topic_id = await self._id_of(check_topic_text(name))
         deleted = await self._delete(pb.DeleteTopicRequest(name=name, topic_id=topic_id, now=True, with_cuts=True))
-        if deleted is not None and not deleted.with_cuts:
-            raise InvalidRequest(
-                f"topic {name!r} is deleted, but the controller is a broker of an earlier release, which drops no cuts"
-                " with it: drop them by `ledgermq cut drop`, and upgrade it"
-            )
-        return list(deleted.dropped_cuts) if deleted is not None else []
+        if deleted is not None and deleted.with_cuts:
+            return list(deleted.dropped_cuts)
+        gone, see = f"topic {name!r} is deleted", "see `ledgermq cut list`, and drop them by `ledgermq cut drop`"
+        if deleted is None:
+            raise OutcomeUnknown(f"{gone}; whether the cuts that have it were dropped is unknown: {see}")
+        raise InvalidRequest(f"{gone}, but the controller is of an earlier release, which drops no cuts with it: {see}")
 
     async def _delete(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse | None:
-        """Return the answer; None if an earlier attempt, whose answer was lost, has deleted the topic."""
-        name, topic_id = request.name, request.topic_id
+        """Return the answer; None if an earlier attempt, whose answer was lost, or another call deleted the topic."""
         attempts, answer = 0, None
 
         async def delete(connection: Connection) -> None:
             nonlocal attempts, answer
             attempts += 1
-            with suppress(TopicBeingDeleted) if topic_id else nullcontext():
+            with suppress(TopicBeingDeleted) if request.topic_id else nullcontext():
                 answer = await connection.delete_topic(request)
 
         try:
             await self._connections.ask(delete, self._connections.deadline())
         except UnknownTopic:
-            if attempts == 1 and not topic_id:
+            if attempts == 1 and not request.topic_id:
                 raise
-        self._routing.forget(name)
+        self._routing.forget(request.name)
         return answer
 
     async def undelete_topic(self, name: str) -> TopicDescription:

@@ -43,7 +43,7 @@ from ledgermq_broker.metadata.topic_changes import (
 )
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import BUNDLES_MAX, mark_grown
-from ledgermq_ledger.cuts.record import dropped, encode, holding, key_of, refuse_pending
+from ledgermq_ledger.cuts.record import dropped_with, encode, key_of, refuse_pending
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
@@ -56,6 +56,7 @@ from ledgermq_ledger.topics.topic import PartitionMove, Topic, encode_topic_reco
 
 Decide = Callable[[Catalog], list[tuple[bytes, bytes | None]]]
 """Decides on records of `__metadata` that are no topic's: (key, value, or None to delete the key)."""
+Also = Callable[[Catalog, Topic], list[tuple[bytes, bytes | None]]]
 REMOVAL_PAUSE_S_MIN = 0.5
 REMOVAL_PAUSE_S_MAX = 60.0
 MOVING_PAUSE_S_MAX = 5.0
@@ -202,9 +203,8 @@ class Controller(Endings):
                 if not dry_run:
                     await mark_grown(self._compaction.store, self._cluster)
                     self.require(ADDED_BUNDLES)  # one may have started before it could see the new version
-                    await self._append_all(
-                        owner, [(topic_key(topic.name), encode_topic_record(topic)) for topic in wish]
-                    )
+                    records = [(topic_key(topic.name), encode_topic_record(topic)) for topic in wish]
+                    await self._append_all(owner, records)
                 return before, bundles
 
         return await self._to_its_end(add())
@@ -261,7 +261,7 @@ class Controller(Endings):
     ) -> Topic:
         """Delete a topic: for good with `at_once` or without a grace, otherwise so that it can be brought back until
         its grace is over. Nothing of it is deleted anywhere when this returns, and until then. `dropped_cuts`: drop
-        the cuts that have it, all or none with the topic, and add their names.
+        the cuts that have it, all or none with the topic, and add their names; also if the topic is removed already.
 
         Raises NotOwner, what `topic_changes.deleted` raises, and Unavailable while a broker is present that would
         serve a trashed topic, or if the deletion is not in force in a bundle: repeat it then.
@@ -269,6 +269,8 @@ class Controller(Endings):
 
         def decide(catalog: Catalog, now_ms: int) -> Topic:
             topic, grace_ms = catalog.topics_by_name.get(name), 0
+            if dropped_cuts is not None and topic is not None and topic.removed and topic.id == topic_id:
+                return topic  # by another call, or by an attempt whose answer was lost
             if topic is not None and not at_once:
                 grace_ms = topic.trash.grace_ms if topic.trash is not None else self.limits.grace_ms_of(topic)
             wish = deleted(catalog, name, topic_id, grace_ms, now_ms)
@@ -277,11 +279,10 @@ class Controller(Endings):
             return wish
 
         def drop_cuts(catalog: Catalog, topic: Topic) -> list[tuple[bytes, bytes | None]]:
-            if dropped_cuts is None:
-                return []
-            dropped_cuts[:] = [record.name for record in holding(catalog, topic.id)]
-            records = [dropped(catalog, cut) for cut in dropped_cuts]
-            return [(key_of(record.name), encode(record)) for record in records if record is not None]
+            records = [] if dropped_cuts is None else dropped_with(catalog, topic.id)
+            if dropped_cuts is not None:
+                dropped_cuts[:] = [record.name for record in records]
+            return [(key_of(record.name), encode(record)) for record in records]
 
         return await self._to_its_end(self._delete_or_undelete(decide, drop_cuts, is_timed=not at_once))
 
@@ -292,11 +293,7 @@ class Controller(Endings):
         return await self._to_its_end(call)
 
     async def _delete_or_undelete(
-        self,
-        decide: Callable[[Catalog, int], Topic],
-        also: Callable[[Catalog, Topic], list[tuple[bytes, bytes | None]]] = lambda catalog, topic: [],
-        *,
-        is_timed: bool = True,
+        self, decide: Callable[[Catalog, int], Topic], also: Also = lambda *_: [], *, is_timed: bool = True
     ) -> Topic:
         """`also`: records that are put together with the topic's. `is_timed`: the change needs the time, which costs a
         request; a file store that is full refuses it.
@@ -307,12 +304,14 @@ class Controller(Endings):
             if is_timed:
                 now_ms = max(now_ms, await self._compaction.store.store_time_ms())
             wish = decide(self._metadata.catalog, now_ms)
-            if wish is self._metadata.catalog.topics_by_name.get(wish.name):
-                await owner.check_fence()  # another controller may have changed it since
-            else:
-                records = also(self._metadata.catalog, wish)
-                await self._append_all(owner, [(topic_key(wish.name), encode_topic_record(wish)), *records])
+            records = also(self._metadata.catalog, wish)
+            if wish is not self._metadata.catalog.topics_by_name.get(wish.name):
+                records.insert(0, (topic_key(wish.name), encode_topic_record(wish)))
+            if records:
+                await self._append_all(owner, records)
                 self._changed.set()
+            else:
+                await owner.check_fence()  # another controller may have changed it since
             topic = self._metadata.catalog.topics_by_name[wish.name]
         if not topic.removed:
             await self._put_in_force(topic)
