@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 import ledgermq
 from ledgermq import errors
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.access.permissions import Permissions
+from ledgermq_broker.access.state.rules import Operation
+from ledgermq_broker.access.waiting_calls import Call
+from ledgermq_broker.access.wrappers import authorized
+from ledgermq_broker.cluster.heartbeat import CUT_DELETIONS
 from ledgermq_broker.cuts.taking import Places, Taking
+from ledgermq_broker.features import ANNOUNCED
 from ledgermq_broker.metadata.controller import Controller
 from ledgermq_broker.metadata.topic_path import TopicPath
 from ledgermq_ledger import keys
@@ -223,3 +230,40 @@ async def test_it_needs_the_right_to_drop_cuts(cluster: Cluster) -> None:
         assert await cuts_of(operator) == ["c"]
         await client.delete_topic("t", now=True)
         assert await cuts_of(operator) == ["c"]
+
+
+@in_cluster("a:1", "b:1", **RULES)
+async def test_no_cut_is_dropped_while_a_broker_of_an_earlier_release_is_present(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for the right `delete` alone, and passes the field that it does not know on, by its own connection."""
+    root, bob = [await token(cluster, name) for name in ("root", "bob")]
+
+    def controller() -> str:
+        return next(at for at, each in cluster.brokers.items() if keys.METADATA_BUNDLE in each.ownership.opened)
+
+    async def earlier(may: Permissions, request: pb.DeleteTopicRequest, call: Call) -> Any:
+        if request.forwarded:  # to the controller, which is of this release
+            return await guard(may, request, call)
+        may.changes(Operation.DELETE, request.name)
+        return await call(request)
+
+    guard: Any = authorized.GUARDS["delete_topic"]
+    monkeypatch.setitem(authorized.GUARDS, "delete_topic", earlier)
+    async with client_with(cluster, root.text) as operator:
+        await operator.create_topic("t", 1)
+        await operator.access.grant("user:bob", "delete", "t")
+        await operator.cuts.take("c")
+        [old] = {*cluster.brokers} - {controller()}
+        membership = cluster.brokers[old].membership
+        features = tuple(each for each in ANNOUNCED if each != CUT_DELETIONS)
+        membership.me = replace(membership.me, features=features, release="0.0.9")
+        await until(lambda: bool(cluster.brokers[controller()].membership.lacking(CUT_DELETIONS)))
+        assert controller() != old
+        request = pb.DeleteTopicRequest(name="t", now=True, with_cuts=True)
+        with pytest.raises(errors.Unavailable, match=r"deletions .* need every broker, but broker .* runs 0\.0\.9"):
+            await cluster.line(old, bob.text).delete_topic(request)
+        assert [topic.name for topic in await operator.list_topics()] == ["t"]
+        assert await cuts_of(operator) == ["c"]
+        await operator.cuts.drop("c")
+        await operator.topics.delete_with_cuts("t")  # there is none to drop

@@ -65,6 +65,9 @@ SCHEMAS = "schemas"
 PINS = "cuts of the cluster"
 """Reads checkpoints with pins, which earlier releases refuse, holds decisions while a cut is taken, and deletes nothing
 that a cut names."""
+CUT_DELETIONS = "deletions of topics with their cuts"
+"""Asks for the right `cluster` before it passes such a deletion on to the controller, which takes a broker's word.
+Earlier releases ask for `delete` alone, and pass the field, which they do not know, on."""
 COMMON = (
     RULES,
     QUOTAS,
@@ -84,6 +87,7 @@ COMMON = (
     ICEBERG_TABLES,
     SCHEMAS,
     PINS,
+    CUT_DELETIONS,
 )
 """What a broker of this release has and earlier ones lack, besides the features of internal topics, which their
 declarations name (`ledgermq_broker.features`). The controller puts into the catalog what needs a feature only when

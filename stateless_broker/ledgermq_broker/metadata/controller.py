@@ -18,6 +18,7 @@ from ledgermq_broker.bundle.moving import LEAVING_S
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cluster.heartbeat import (
     ADDED_BUNDLES,
+    CUT_DELETIONS,
     ICEBERG_TABLES,
     MOVES,
     RULES,
@@ -263,8 +264,8 @@ class Controller(Endings):
         its grace is over. Nothing of it is deleted anywhere when this returns, and until then. `dropped_cuts`: drop
         the cuts that have it, all or none with the topic, and add their names; also if the topic is removed already.
 
-        Raises NotOwner, what `topic_changes.deleted` raises, and Unavailable while a broker is present that would
-        serve a trashed topic, or if the deletion is not in force in a bundle: repeat it then.
+        Raises NotOwner, what `topic_changes.deleted` raises, and Unavailable while a broker is present that lacks the
+        feature UNDELETE or CUT_DELETIONS, if it is needed, or if the deletion is not in force in a bundle: repeat it.
         """
 
         def decide(catalog: Catalog, now_ms: int) -> Topic:
@@ -280,7 +281,8 @@ class Controller(Endings):
 
         def drop_cuts(catalog: Catalog, topic: Topic) -> list[tuple[bytes, bytes | None]]:
             records = [] if dropped_cuts is None else dropped_with(catalog, topic.id)
-            if dropped_cuts is not None:
+            if dropped_cuts is not None and records:
+                self.require(CUT_DELETIONS)
                 dropped_cuts[:] = [record.name for record in records]
             return [(key_of(record.name), encode(record)) for record in records]
 
