@@ -24,6 +24,7 @@ fields; `ledgermq_ledger.fsck.cluster_fit` holds these against the rest of the r
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -176,7 +177,17 @@ class RestoreNote:
         """Say what is done: "cut 'eod' (17) of cluster 4f… is restored with the topics 'orders'"."""
         done = "backed up" if self.is_backup else "restored"
         of_these = f" with the topics {self.topics!r}" if self.topics else ""
-        return f"cut {self.cut_name!r} ({self.cut[0]}) of cluster {self.source_id} is {done}{of_these}"
+        return f"{self._what} is {done}{of_these}"
+
+    def describe_unfinished(self) -> str:
+        """Say what to do: "the copy of cut 'eod' (17) of cluster 4f… is not complete: repeat `ledgermq restore …`"."""
+        only = f" --topics {shlex.quote(self.topics)}" if self.topics else ""
+        command = f"ledgermq {'backup' if self.is_backup else 'restore'} …{only}"
+        return f"the copy of {self._what} is not complete: repeat `{command}`"
+
+    @property
+    def _what(self) -> str:
+        return f"cut {self.cut_name!r} ({self.cut[0]}) of cluster {self.source_id}"
 
 
 def encode_note(note: RestoreNote) -> bytes:
@@ -231,10 +242,7 @@ async def _refuse_other_restore(store: ObjectStore, cluster: ClusterSettings | N
     note = await read_note(store)
     if note is None or (cluster is not None and cluster.cluster_id == note.cluster.cluster_id):
         return
-    raise InvalidConfig(
-        f"{store.url}: by its {keys.RESTORE}, {note.describe()} here, and that is not done: repeat"
-        f" `ledgermq {'backup' if note.is_backup else 'restore'}`, or use another root"
-    )
+    raise InvalidConfig(f"{store.url}: by its {keys.RESTORE}, {note.describe_unfinished()}, or use another root")
 
 
 async def mark_grown(store: ObjectStore, cluster: ClusterSettings) -> None:

@@ -75,7 +75,9 @@ async def test_brokers_refuse_a_copy_that_was_broken_off_and_name_the_remedy() -
         if key != keys.CLUSTER:
             await part.put(key, await whole.get(key))
     for wanted in (None, root.cluster.cluster_id):
-        with pytest.raises(InvalidConfig, match=r"cut 'c' \(\d+\) of .* backed up here, .* repeat `ledgermq backup`"):
+        with pytest.raises(
+            InvalidConfig, match=r"copy of cut 'c' \(\d+\) of .* is not complete: repeat `ledgermq backup …`"
+        ):
             await open_cluster(part, virtual_sources(8), cluster_id=wanted)
     assert keys.CLUSTER not in [info.key async for info in part.list("")]
     await copied(root, part)

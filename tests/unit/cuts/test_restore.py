@@ -164,7 +164,7 @@ async def test_a_restore_that_dies_at_any_operation_is_no_cluster_and_is_continu
             assert keys.CLUSTER not in left or left == listed
             if left and keys.CLUSTER not in left:
                 assert keys.RESTORE in left, "what it is stands before all else"
-                with pytest.raises(InvalidConfig, match="repeat `ledgermq restore`"):
+                with pytest.raises(InvalidConfig, match="repeat `ledgermq restore …`"):
                     await open_cluster(target, virtual_sources(8))
             await restore_into(root.store, "c", target, seed=32)
         assert (await objects_of(target)).keys() == listed
@@ -273,7 +273,7 @@ async def test_a_broker_that_starts_on_the_empty_root_meanwhile_and_the_restore_
             assert not done or done[0].cluster == cluster
         except InvalidConfig as error:
             refused.append(error)
-    texts = ("is restored here, and that is not done", "give an empty root")
+    texts = ("is not complete: repeat `ledgermq restore …`, or use another root", "give an empty root")
     assert all(any(text in error.message for text in texts) for error in refused), refused
     assert seen >= {(True, False), (False, False)}
 
