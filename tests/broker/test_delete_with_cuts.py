@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import ledgermq
 from ledgermq import errors
+from ledgermq.cli.admin import topic as commands
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.access.permissions import Permissions
 from ledgermq_broker.access.state.rules import Operation
@@ -184,6 +186,28 @@ async def test_a_repeated_call_drops_the_cuts_of_a_topic_that_is_removed_already
         lose_the_answer(monkeypatch, Controller, "delete_topic", stored=not other_deletes, then=delete)
         assert await client.topics.delete_with_cuts("t") == (["c"] if other_deletes else [])
         assert await cuts_of(client) == []
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@in_cluster("a:1", "b:1")
+async def test_the_command_never_says_that_no_cuts_were_dropped_by_a_call_whose_answer_was_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_lost: bool
+) -> None:
+    @asynccontextmanager
+    async def connected(*_: Any) -> AsyncIterator[ledgermq.Client]:
+        async with cluster.client() as client:
+            yield client
+
+    async with cluster.client() as client:
+        await client.create_topic("t", 1)
+        await client.cuts.take("c")
+    monkeypatch.setattr(commands, "connected", connected)
+    monkeypatch.setattr(Controller, "_free_names", none_freed)
+    if is_lost:
+        lose_the_answer(monkeypatch, Controller, "delete_topic", stored=True)
+    await commands.delete("t", now=True, with_cuts=True, yes=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == f"Topic t is deleted, and no cut has it.{'' if is_lost else ' Dropped now: c.'}"
 
 
 @pytest.mark.parametrize("is_free", [False, True])

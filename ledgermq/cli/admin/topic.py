@@ -297,8 +297,8 @@ async def delete(
         confirm(f"Delete topic {name} with all its records{more}?")
     async with connected(target, timeout_s) as client:
         if with_cuts:
-            dropped = await client.topics.delete_with_cuts(name)
-            notes().print(f"Topic {name} is deleted, and no cut has it. Dropped now: {', '.join(dropped) or 'no cut'}.")
+            cuts = ", ".join(await client.topics.delete_with_cuts(name))
+            notes().print(f"Topic {name} is deleted, and no cut has it.{f' Dropped now: {cuts}.' if cuts else ''}")
             return
         until = await client.delete_topic(name, now=now)
     kept = f" Until {_utc(until)} `ledgermq topic undelete {name}` brings it back." if until else ""
