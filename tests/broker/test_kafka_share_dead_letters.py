@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 
+from ledgermq.client.groups.retries.retry_creation import RECORD_BYTES_MAX
 from ledgermq.client.operating.dead_letters import DeadLetter
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -126,6 +127,76 @@ async def test_a_topic_of_dead_letters_that_is_made_anew_is_found(cluster: Kafka
     assert [one.message.value for one in await letters(cluster)] == [b"1"]
 
 
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_a_topic_that_is_made_anew_with_fewer_partitions_takes_all(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=3)
+    line = await (await sharer(cluster)).line()
+    await produce(cluster, b"0", partition=2)
+    await worn_out(line, 2)
+    assert await line.fetch(wait_ms=100) == []
+    assert [(one.message.partition, one.message.value) for one in await letters(cluster)] == [(2, b"0")]
+    await cluster.line("a:1").delete_topic(pb.DeleteTopicRequest(name="g.dlq", now=True))
+    async with asyncio.timeout(300), cluster.client() as client:
+        while "g.dlq" in [each.name for each in await client.list_topics()]:
+            await asyncio.sleep(1)
+    await cluster.create("g.dlq", partitions=1)
+    await produce(cluster, b"1", partition=2)
+    await worn_out(line)
+    assert await line.fetch(wait_ms=100) == []
+    assert [(one.message.partition, one.message.value) for one in await letters(cluster)] == [(0, b"1")]
+
+
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_messages_that_become_larger_after_the_first_letter_are_kept(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    line = await (await sharer(cluster)).line()
+    await produce(cluster, b"0")
+    await worn_out(line, 0)
+    assert await line.fetch(wait_ms=100) == []
+    await cluster.line("a:1").alter_topic(pb.AlterTopicRequest(name="t", set={"max.message.bytes": "3000000"}))
+    await produce(cluster, bytes(2_000_000), b"1")
+    await worn_out(line)
+    assert await line.fetch(wait_ms=100) == []
+    assert [len(one.message.value) for one in await letters(cluster)] == [1, 2_000_000, 1]
+    assert await start(cluster) == 3
+
+
+@pytest.mark.slow
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_a_message_whose_copy_no_topic_can_take_is_finished(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1, max_message_bytes=str(RECORD_BYTES_MAX))
+    await cluster.produce("t", 0, bytes(RECORD_BYTES_MAX - 100))
+    await cluster.produce("t", 0, b"small")
+    line = await (await sharer(cluster)).line()
+    for _ in range(3 * DELIVERIES_MAX):  # one answer has room for the large one alone
+        await line.accept(*await line.fetch(0, wait_ms=100), word=RELEASE)
+    assert await line.fetch(wait_ms=100) == []
+    assert [one.message.value for one in await letters(cluster)] == [b"small"]
+    assert await start(cluster) == 2
+
+
+def accepting(wanted: str) -> pb.AlterTopicRequest:
+    return pb.AlterTopicRequest(name="g.dlq", set={"accept.publish": wanted})
+
+
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_a_message_stays_while_a_setting_closes_the_topic_of_dead_letters(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    await cluster.create("g.dlq", partitions=1)
+    await cluster.line("a:1").alter_topic(accepting("false"))
+    await produce(cluster, b"0", b"1")
+    line = await (await sharer(cluster)).line()
+    await worn_out(line, 0)
+    for _ in range(3):
+        assert await line.fetch(wait_ms=100) == []
+        assert await start(cluster) == 0, "finished without a copy"
+        await asyncio.sleep(PAUSE_S)
+    await cluster.line("a:1").alter_topic(accepting("true"))
+    assert await line.fetch(wait_ms=100) == []
+    assert [one.message.value for one in await letters(cluster)] == [b"0", b"1"]
+    assert await start(cluster) == 2
+
+
 @in_kafka_cluster("a:1", "b:1", "c:1", **EARLIEST, bundles=5)
 async def test_the_owner_of_the_dead_letters_dies(cluster: KafkaCluster) -> None:
     await cluster.create("t", partitions=1)
@@ -199,6 +270,26 @@ async def test_copies_are_made_by_the_rights_of_the_caller(cluster: KafkaCluster
     assert await line.fetch(wait_ms=100) == []
     assert [one.message.value for one in await letters(cluster, root=root.text)] == [b"1"]
     assert await start(cluster, root.text) == 2
+
+
+@in_kafka_cluster("a:1", **RULES, **EARLIEST)
+async def test_a_copy_too_large_for_a_topic_that_the_caller_may_not_alter_is_given_up(cluster: KafkaCluster) -> None:
+    root = await token(cluster, "root")
+    await topic(cluster, "t")
+    await cluster.create("g.dlq", 1, root.text, max_message_bytes="1000")
+    await change(cluster, grant=["allow user:ann group g", "allow user:ann consume t"])
+    await change(cluster, grant=["allow user:ann produce,describe g.dlq"])
+    request = frame_of("t", 0, b"small", bytes(2000))
+    [result] = (await cluster.line("a:1", root.text).produce_once(request)).results
+    assert not result.HasField("error")
+    member = Sharer(cluster)
+    member.client = await proven(cluster, "ann")
+    assert (await member.beat()).error_code == 0
+    line = SharerLine(member, await proven(cluster, "ann"))
+    await worn_out(line, 0)
+    assert await line.fetch(wait_ms=100) == []
+    assert [one.message.value for one in await letters(cluster, root=root.text)] == [b"small"]
+    assert await start(cluster, root.text) == 2, "it could never be finished otherwise"
 
 
 @in_kafka_cluster("a:1", "b:1", **BUNDLES)

@@ -4,16 +4,15 @@
 the topic        `<group>.dlq`, made at the first dead letter by the right of the caller; it takes any size
 the copy         its partition is that of the message; this broker hands it to the owner
 the caller may   finished without a copy, as in Kafka 4.1; the log says so once for a connection. The same where no
-not write it     topic can have the name, where it is the message's topic, where the message cannot be read, and for all
-                 that does not pass with time
-what may pass    the message comes again after `REFUSED_PAUSE_MS`
+not write it     topic can have the name, where it is the message's topic, where the copy is larger than the topic can
+                 take (or than the caller may let it take), and where the message cannot be read
+all else         the message comes again after `REFUSED_PAUSE_MS`, however often
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,20 +27,21 @@ from ledgermq.client.messages.record import Outgoing
 from ledgermq.client.queues.dead_letters import REFUSED_PAUSE_MS
 from ledgermq.errors import (
     DataDamaged,
-    DeadlineExceeded,
     InvalidConfig,
+    InvalidRecord,
+    InvalidTopicName,
     LedgerMQError,
-    OutcomeUnknown,
-    RetriableError,
+    MessageTooLarge,
     TopicExists,
     Unauthenticated,
     Unauthorized,
+    UnknownPartition,
     UnknownTopic,
 )
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
-from ledgermq.protocol.batches.records import SCHEMA
+from ledgermq.protocol.batches.records import SCHEMA, largest_record_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
@@ -56,14 +56,21 @@ LAST_WORDS = "its last delivery was not answered"
 """As our own members say of such a message."""
 SIZE = "max.message.bytes"
 
-PASSING = (RetriableError, OutcomeUnknown, DeadlineExceeded, UnknownTopic, TopicExists)
-"""Also while the topic of dead letters is deleted, and its name not free."""
-
 log = get_logger(__name__)
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 Dead = tuple[int, int, Message | DataDamaged]
 """An offset, the number of deliveries, and the message; the error if it cannot be read."""
+
+
+class NoLetters(InvalidConfig):
+    """A group can have no dead letters of a topic, or not this one; that does not pass with time."""
+
+
+FINAL = (NoLetters, InvalidTopicName, Unauthorized)
+"""After these a message is finished without a copy. All else may pass: an outage, a quota, a setting of the topic."""
+OF_ONE = (MessageTooLarge, InvalidRecord)
+"""The other messages may be stored nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +86,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Letters:
-    """A dead-letter topic. `ttl`: of the topic whose messages it gets."""
+    """A dead-letter topic. `ttl`: of the topic whose messages it gets. `may_alter`: False if the caller may not let it
+    take larger messages.
+    """
 
     name: str
     partitions: int
     ttl: TopicTtl
+    may_alter: bool
 
 
 class Burying:
@@ -106,19 +116,20 @@ class Burying:
             finished = pb.SharedSpan(
                 first=offset, last=offset, epoch=failed.part.epoch, lease=failed.part.lease, word=pb.REJECT
             )
+            if isinstance(message, DataDamaged):
+                self._tell(group, message)
+                return finished
             try:
-                if isinstance(message, DataDamaged):
-                    raise message
                 if not is_refused:  # what comes behind a refused one would wait for as long, and leases end meanwhile
                     await self._copy(api, group, message, deliveries)
                     return finished
             except Unauthenticated:
                 raise
             except LedgerMQError as error:
-                if not isinstance(error, PASSING):
+                if isinstance(error, FINAL):
                     self._tell(group, error)
                     return finished
-                is_refused = True
+                is_refused = is_refused or not isinstance(error, OF_ONE)
                 log.warning("a dead letter could not be stored", group=group, offset=offset, error=error.message)
             finished.word, finished.time_ms = pb.RELEASE_SHARE, REFUSED_PAUSE_MS
             return finished
@@ -126,32 +137,50 @@ class Burying:
         return await all_of((word(*each) for each in dead), COPIES_AT_ONCE)
 
     async def _copy(self, api: BrokerApi, group: str, message: Message, deliveries: int) -> None:
-        """Store the copy of one message. Raises InvalidConfig if the group can have none, and what the calls raise."""
+        """Store the copy of one message. Raises NoLetters, and what the calls raise."""
         letters = await self._found(api, group, message.topic)
+        try:
+            await self._stored(api, group, message, deliveries, letters)
+        except UnknownTopic:
+            self._forget(group, message.topic, letters)
+            raise
+        except (UnknownPartition, MessageTooLarge):  # made again, or the messages of its source may be larger since
+            self._forget(group, message.topic, letters)
+            letters = await self._found(api, group, message.topic)
+            try:
+                await self._stored(api, group, message, deliveries, letters)
+            except MessageTooLarge as error:
+                if letters.may_alter:
+                    raise
+                raise NoLetters(error.message) from error
+
+    async def _stored(self, api: BrokerApi, group: str, message: Message, deliveries: int, letters: _Letters) -> None:
         now_us = self._sources.now_us()
         failures = Failures(group, origin_of(message), deliveries, now_us // 1000, LAST_WORDS)
         expiry = Expiry(lambda _: letters.ttl, self._sources.now_us)
         expires_us = expiry.expires_us(message.topic, message.headers, message.timestamp_us)
         copy = copy_of(message, failures, letters.name, None, expires_us=expires_us)
-        value = Value(letters.name, message.partition % letters.partitions, _row(copy, now_us))
+        row = _row(copy, now_us)
+        if (size := largest_record_bytes(row)) > RECORD_BYTES_MAX:
+            raise NoLetters(f"the copy of a message has {size} bytes; a topic takes at most {RECORD_BYTES_MAX}")
+        value = Value(letters.name, message.partition % letters.partitions, row)
         frame = produce_frame([value], now_us, compression="lz4")
         frame.header.at_owner = True
         [result] = (await api.produce_once(frame)).results
         if result.HasField("error"):
-            error = error_from_proto(result.error)
-            if isinstance(error, UnknownTopic):
-                self._letters.pop((group, message.topic), None)
-            raise error
+            raise error_from_proto(result.error)
+
+    def _forget(self, group: str, topic: str, letters: _Letters) -> None:
+        if self._letters.get((group, topic)) is letters:  # not what another message has found since
+            del self._letters[group, topic]
 
     async def _found(self, api: BrokerApi, group: str, topic: str) -> _Letters:
         """Return the dead-letter topic of a group, which is made if there is none. Raises as `_copy`."""
         async with self._finding:
-            if (group, topic) not in self._letters:
-                name = dead_letter_topic(group)
-                if keys.is_internal(name) or name == topic:
-                    raise InvalidConfig(f"group {group} can have no dead letters of topic {topic} in topic {name}")
-                self._letters[group, topic] = await self._made(api, name, topic)
-        return self._letters[group, topic]
+            found = self._letters.get((group, topic))
+            if found is None:
+                found = self._letters[group, topic] = await self._made(api, _name(group, topic), topic)
+        return found
 
     async def _made(self, api: BrokerApi, name: str, topic: str) -> _Letters:
         """Make what is missing, and let the topic have messages as large as those that it gets."""
@@ -168,20 +197,33 @@ class Burying:
                 letters = (await api.create_topic(wish)).topic
             except TopicExists:  # made by another member meanwhile
                 letters = _known((await named_topics(api, [name], fresh=True))[name])
+        may_alter = True
         if _record_bytes(letters) < size:
-            with suppress(Unauthorized):  # most copies fit nevertheless
+            wanted = {SIZE: str(size)}
+            try:
                 await api.alter_topic(
-                    pb.AlterTopicRequest(
-                        name=name, topic_id=letters.topic_id, set={SIZE: str(size)}, nonce=self._sources.new_id()
-                    )
+                    pb.AlterTopicRequest(name=name, topic_id=letters.topic_id, set=wanted, nonce=self._sources.new_id())
                 )
+            except Unauthorized:  # most copies fit nevertheless
+                may_alter = False
         ttl = TopicTtl(source.message_ttl_ms or None, source.message_ttl_ms_max or None)
-        return _Letters(name, len(letters.partitions), ttl)
+        return _Letters(name, len(letters.partitions), ttl, may_alter)
 
     def _tell(self, group: str, why: LedgerMQError) -> None:
         if group not in self._told:
             self._told.add(group)
             log.warning("messages of a share group are finished without a dead letter", group=group, why=why.message)
+
+
+def _name(group: str, topic: str) -> str:
+    """Return the name of the topic for dead letters of a topic. Raises NoLetters."""
+    try:
+        name = dead_letter_topic(group)
+    except InvalidConfig as error:
+        raise NoLetters(error.message) from error
+    if keys.is_internal(name) or name == topic:
+        raise NoLetters(f"group {group} can have no dead letters of topic {topic} in topic {name}")
+    return name
 
 
 def _dead(failed: Failed) -> list[Dead]:
