@@ -15,8 +15,10 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.handlers.shares.converting import DELIVERIES_MAX
+from ledgermq_broker.kafka.handlers.shares.fetching import BURYING_S
+from ledgermq_ledger import keys
 from tests.broker.access import RULES, change, token
-from tests.broker.cluster import frame_of
+from tests.broker.cluster import frame_of, read_all
 from tests.broker.kafka_sharers import RELEASE, Sharer, SharerLine
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.broker.test_kafka_identity import proven, topic
@@ -216,6 +218,39 @@ async def test_the_owner_of_the_dead_letters_dies(cluster: KafkaCluster) -> None
             assert await line.fetch(wait_ms=100) == []
             await asyncio.sleep(1)
     assert {one.message.value for one in await letters(cluster)} == {b"0", b"1"}
+
+
+@in_kafka_cluster("a:1", "b:1", **EARLIEST, bundles=5)
+async def test_an_owner_of_dead_letters_that_hangs_holds_up_an_answer_for_a_while_alone(cluster: KafkaCluster) -> None:
+    """The letters of three partitions go to a broker whose store stands still, those of the fourth to another."""
+    for name in ("t", "g.dlq"):
+        await cluster.create(name, partitions=4)
+    opened = {address: broker.ownership.terms.opened for address, broker in cluster.brokers.items()}
+    here, other = sorted(opened, key=lambda address: keys.METADATA_BUNDLE not in opened[address])
+    bundles = cluster.brokers[here].metadata.catalog.topics_by_name["t"].bundles
+    near, far = (next(bundle for bundle in bundles if bundle in opened[address]) for address in (here, other))
+    for name, wanted in (("t", [near] * 4), ("g.dlq", [far, far, far, near])):
+        for number, bundle in enumerate(wanted):
+            if cluster.brokers[here].metadata.catalog.topics_by_name[name].bundles[number] != bundle:
+                move = pb.MovePartitionRequest(topic=name, partition=number, bundle=bundle)
+                await cluster.line(here).move_partition(move)
+    for number in range(4):
+        await produce(cluster, b"%d" % number, partition=number)
+    line = await (await sharer(cluster)).line()
+    await worn_out(line, 0, 1, 2, 3)
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    cluster.views[other].pause()
+    assert await line.fetch(wait_ms=100) == []
+    assert loop.time() - began_s < BURYING_S + 2, "one partition waited after another"
+    assert await read_all(cluster.line(here), "g.dlq", 3) == [b"3"], (
+        "what another broker could store waits for the one that hangs"
+    )
+    cluster.views[other].resume()
+    async with asyncio.timeout(300):
+        while {one.message.value for one in await letters(cluster)} != {b"0", b"1", b"2", b"3"}:
+            assert await line.fetch(wait_ms=100) == []
+            await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize("group", ["g" * 249, "grün", "t"], ids=["long", "other characters", "of the letters"])

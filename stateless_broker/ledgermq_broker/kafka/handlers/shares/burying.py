@@ -106,8 +106,10 @@ class Burying:
         self._finding = asyncio.Lock()
         self._told: set[str] = set()
 
-    async def bury(self, api: BrokerApi, group: str, failed: Failed) -> list[pb.SharedSpan]:
-        """Store the copies; return what is to be said about the messages. Raises Unauthenticated."""
+    async def bury(self, api: BrokerApi, group: str, failed: Failed, until_s: float) -> list[pb.SharedSpan]:
+        """Store the copies; return what is to be said about the messages. `until_s`: of the loop; what is not stored
+        by then comes again. Raises Unauthenticated.
+        """
         dead: list[Dead] = await self._run_blocking(lambda: _dead(failed))
         is_refused = False
 
@@ -121,7 +123,8 @@ class Burying:
                 return finished
             try:
                 if not is_refused:  # what comes behind a refused one would wait for as long, and leases end meanwhile
-                    await self._copy(api, group, message, deliveries)
+                    async with asyncio.timeout_at(until_s):
+                        await self._copy(api, group, message, deliveries)
                     return finished
             except Unauthenticated:
                 raise
@@ -131,6 +134,9 @@ class Burying:
                     return finished
                 is_refused = is_refused or not isinstance(error, OF_ONE)
                 log.warning("a dead letter could not be stored", group=group, offset=offset, error=error.message)
+            except TimeoutError:
+                is_refused = True
+                log.warning("a dead letter was not stored in time", group=group, offset=offset)
             finished.word, finished.time_ms = pb.RELEASE_SHARE, REFUSED_PAUSE_MS
             return finished
 

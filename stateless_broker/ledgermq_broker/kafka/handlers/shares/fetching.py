@@ -25,6 +25,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import ShareFetchFrame
 from ledgermq.protocol.status import error_from_proto
+from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
 from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import Asked
@@ -50,6 +51,10 @@ ANSWER_BYTES_MAX = 16 * MIB
 """Of records in one answer, whatever a client asks for."""
 INLINE_BYTES_MAX = 256 * KIB
 CLOSE_S = 5.0
+BURYING_S = 5.0
+"""For the dead letters of one turn, so that the leases of what the client gets go on."""
+BURIED_AT_ONCE = 8
+"""Partitions: one whose dead letters have to wait holds up no other."""
 LATEST = "latest"
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -273,10 +278,14 @@ class ShareHandler:
                 parts[place] = found.damage
         if words:
             await say(api, session.group, session.member, words, again_s=0.0)
-        for (topic, place), failed in dead.items():
-            spans = await self._burying.bury(api, session.group, failed)
+        until_s = asyncio.get_running_loop().time() + BURYING_S
+
+        async def bury(topic: Topic, place: Place, failed: Failed) -> None:
+            spans = await self._burying.bury(api, session.group, failed, until_s)
             session.leases.ended(place, spans)
             await say(api, session.group, session.member, {(topic, place.partition): spans}, again_s=0.0)
+
+        await all_of((bury(*at, failed) for at, failed in dead.items()), BURIED_AT_ONCE)
 
     async def _end(self, api: BrokerApi, session: Session) -> None:
         self._sessions.end(session)
