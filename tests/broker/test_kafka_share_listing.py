@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -9,6 +10,7 @@ from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import delete_groups_request as dg
 from ledgermq_broker.kafka.wire.generated import list_groups_request as lg
 from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, LIST_GROUPS
+from ledgermq_ledger import keys
 from tests.broker.access import RULES, change
 from tests.broker.kafka_members import KafkaMember
 from tests.broker.kafka_sharers import Sharer, SharerLine
@@ -98,6 +100,52 @@ async def test_a_name_that_is_a_group_of_each_kind_is_not_deleted(cluster: Kafka
     await line.delete_group(pb.DeleteGroupRequest(group="g"))
     assert await deleted(tool, "g") == [0]
     assert await listed_by_all(cluster) == []
+
+
+@in_kafka_cluster("a:1", "b:1", "c:1", **EARLIEST, **BUNDLES)
+async def test_groups_are_listed_and_deleted_while_a_takeover_goes_on(cluster: KafkaCluster) -> None:
+    """A share group is deleted as a whole, so it waits for the owner; a consumer group does not."""
+    await written(cluster)
+    opened = {address: broker.ownership.terms.opened for address, broker in cluster.brokers.items()}
+    here = next(address for address in opened if keys.METADATA_BUNDLE in opened[address])
+    victim, successor = (address for address in opened if address != here)
+    assert opened[victim]
+
+    async def coordinated_here(prefix: str) -> str:
+        for number in range(100):
+            request = pb.FindCoordinatorRequest(group=f"{prefix}{number}")
+            if (await cluster.line(here).find_coordinator(request)).address == here:
+                return request.group
+        raise AssertionError
+
+    plain, shared, none = [await coordinated_here(prefix) for prefix in ("plain", "shared", "none")]
+    consumer = KafkaMember(cluster, plain, ["t"])
+    await consumer.enter()
+    assert await consumer.commit(("t", 0, 3)) == [0]
+    await consumer.leave()
+    await worked(cluster, shared)
+    everything = [(plain, "classic", EMPTY), (shared, "share", EMPTY)]
+    client = cluster.connect(here)
+    assert sorted(await listed(client)) == everything
+    cluster.views[successor].pause()
+    await cluster.stop(victim, graceful=False)
+    tool, one = Tool(cluster, shared), Tool(cluster, shared)
+    tool.client, one.client = cluster.connect(here), cluster.connect(here)
+    share = lg.ListGroupsRequest(types_filter=["share"])
+    found, shares, codes, code = await asyncio.gather(
+        listed(client),
+        cluster.connect(here).call(LIST_GROUPS, 5, share),
+        deleted(tool, plain, shared, none),
+        deleted(one, shared),
+    )
+    waits = Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert sorted(found) == everything
+    assert shares.error_code == waits, "such a list is whole"
+    assert (codes, code) == ([0, waits, waits], [waits])
+    cluster.views[successor].resume()
+    await cluster.settled()
+    assert await deleted(tool, plain, shared) == [Code.GROUP_ID_NOT_FOUND, 0]
+    assert await listed(client) == []
 
 
 @in_kafka_cluster("a:1", **RULES, **EARLIEST, **BUNDLES)

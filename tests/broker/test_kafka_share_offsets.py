@@ -76,9 +76,9 @@ async def written(cluster: KafkaCluster, count: int = 5) -> None:
         assert (await (await cluster.leader_client("t", number)).produce("t", number, batch)).error_code == 0
 
 
-async def worked(cluster: KafkaCluster) -> Tool:
+async def worked(cluster: KafkaCluster, group: str = "g") -> Tool:
     """Return a tool for a group that has finished `number` messages of each partition, and has no members now."""
-    member = await Sharer(cluster).enter()
+    member = await Sharer(cluster, group).enter()
     for number in range(PARTITIONS):
         line = await member.line(number)
         got = await line.fetch(number, records=10)
@@ -86,7 +86,7 @@ async def worked(cluster: KafkaCluster) -> Tool:
         await line.client.close()
     member.lines.clear()
     await member.beat(member_epoch=-1)
-    return Tool(cluster)
+    return Tool(cluster, group)
 
 
 @in_kafka_cluster("a:1", "b:1", "c:1", **EARLIEST, **BUNDLES)

@@ -6,6 +6,9 @@ coordinates, and tools ask all brokers.
 A share group without members of this protocol is known to the owners of the partitions in which it has begun, so all
 of them are asked: for clients that know types of groups, and wish to see such a group. To Kafka's tools a name is one
 group, to LedgerMQ it may be one of each kind: such a name is not deleted, because it is not known which is meant.
+
+While an owner does not answer, lists lack the share groups that it alone knows, unless the client asks for nothing
+else; and a consumer group is deleted if no other owner knows a share group of its name, which then stays.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 
-from ledgermq.errors import LedgerMQError, NotOwner, UnknownGroup, UnknownPartition
+from ledgermq.errors import LedgerMQError, NotOwner, Unauthenticated, UnknownGroup, UnknownPartition
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq_broker.kafka.brokers import Brokers
@@ -22,15 +25,15 @@ from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside, outside
 from ledgermq_broker.kafka.handlers.groups.share_members import ShareMembers
 from ledgermq_broker.kafka.handlers.groups.share_offsets import (
-    Place,
+    Begun,
     ShareOffsetsHandler,
     begun_groups,
-    begun_in,
     check_coordinator,
 )
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import delete_groups_response, describe_groups_response, list_groups_response
 from ledgermq_broker.kafka.wire.messages import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS, Api
+from ledgermq_broker.logs import get_logger
 from ledgermq_offsets.classic.consumer_protocol import PROTOCOL_TYPE, assignment, subscription
 
 NOT_FOUND_FROM = 6
@@ -38,6 +41,8 @@ NOT_FOUND_FROM = 6
 TYPES_FROM = 5
 """Version of ListGroups whose clients know types of groups, with their states."""
 STATES = {pb.EMPTY: "Empty", pb.STABLE: "Stable", pb.RECONCILING: "PreparingRebalance"}
+log = get_logger(__name__)
+
 CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 
 
@@ -129,7 +134,12 @@ async def list_groups(asked: Asked, brokers: Brokers, members: ShareMembers) -> 
     try:
         groups = await all_here(lambda partition: _groups_of(asked.api, partition))
         with_empty = asked.version >= TYPES_FROM and (not types or SHARE in types) and (not states or "empty" in states)
-        shares = await _share_groups(asked.api, brokers, members, with_empty=with_empty)
+        begun = await _begun(asked.api) if with_empty else Begun({}, None)
+        if begun.missing is not None:
+            if types == {SHARE}:
+                raise begun.missing
+            log.warning("a list of groups lacks share groups", error=begun.missing.message)
+        shares = await _share_groups(asked.api, brokers, members, begun)
     except LedgerMQError as error:
         return list_groups_response.ListGroupsResponse(error_code=group_code(error))
     listed = [
@@ -154,11 +164,21 @@ def _kind(info: pb.GroupInfo) -> str:
     return CONSUMER if info.member_count and not info.HasField("classic") else CLASSIC
 
 
+async def _begun(api: BrokerApi, group: str = "") -> Begun:
+    """Return what is known of the share groups that have begun. `group`: of this one alone. Raises Unauthenticated."""
+    try:
+        return await begun_groups(api, group)
+    except Unauthenticated:
+        raise
+    except LedgerMQError as error:
+        return Begun({}, error)
+
+
 async def _share_groups(
-    api: BrokerApi, brokers: Brokers, members: ShareMembers, *, with_empty: bool
+    api: BrokerApi, brokers: Brokers, members: ShareMembers, begun: Begun
 ) -> list[list_groups_response.ListedGroup]:
     """Return the share groups that this broker coordinates, and that the caller may see."""
-    states = dict.fromkeys(await begun_groups(api), pb.EMPTY) if with_empty else {}
+    states = dict.fromkeys(begun.groups, pb.EMPTY)
     states |= dict.fromkeys(members.groups(asyncio.get_running_loop().time()), pb.STABLE)
     found = []
     for group, state in sorted(states.items()):
@@ -187,26 +207,24 @@ async def _groups_of(api: BrokerApi, partition: int) -> list[pb.GroupInfo] | Non
 
 async def delete(asked: Asked, shares: ShareOffsetsHandler) -> delete_groups_response.DeleteGroupsResponse:
     names = list(dict.fromkeys(asked.message.groups_names))
-    try:
-        if len(names) == 1:
-            begun = {names[0]: await begun_in(asked.api, names[0])}
-        else:
-            begun = await begun_groups(asked.api)
-        codes = {name: await _deleted(asked.api, shares, name, begun.get(name, {})) for name in names}
-    except LedgerMQError as error:
-        codes = dict.fromkeys(names, group_code(error))
+    begun = await _begun(asked.api, names[0] if len(names) == 1 else "")
+    codes = {name: await _deleted(asked.api, shares, name, begun) for name in names}
     return delete_groups_response.DeleteGroupsResponse(
         results=[delete_groups_response.DeletableGroupResult(name, code) for name, code in codes.items()]
     )
 
 
-async def _deleted(api: BrokerApi, shares: ShareOffsetsHandler, name: str, begun: Mapping[Place, pb.ShareInfo]) -> Code:
-    """Delete a group of either kind. `begun`: where the share group of this name has."""
+async def _deleted(api: BrokerApi, shares: ShareOffsetsHandler, name: str, begun: Begun) -> Code:
+    """Delete a group of either kind. `begun`: where the share group of this name has, and perhaps others."""
     try:
-        if not begun and not shares.has_members(name):
+        places = begun.of(name)
+        is_share_group = bool(places) or shares.has_members(name)
+        if begun.missing is not None and (is_share_group or not await _is_consumer_group(api, name)):
+            raise begun.missing
+        if not is_share_group:
             await api.delete_group(pb.DeleteGroupRequest(group=inside(name)))
             return Code.NONE
-        return Code.INVALID_GROUP_ID if await _is_consumer_group(api, name) else await shares.forget(api, name, begun)
+        return Code.INVALID_GROUP_ID if await _is_consumer_group(api, name) else await shares.forget(api, name, places)
     except LedgerMQError as error:
         return group_code(error)
 

@@ -18,6 +18,7 @@ from ledgermq.errors import (
     InvalidRequest,
     LedgerMQError,
     TopicBeingDeleted,
+    Unauthenticated,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -78,6 +79,18 @@ def answers(handler: ShareOffsetsHandler) -> Mapping[Api, Handler]:
     }
 
 
+class Begun(NamedTuple):
+    """Where share groups have begun. `missing`: of an owner that did not answer, so that groups may have begun in more
+    partitions, or be missing; None: this is all.
+    """
+
+    groups: Mapping[str, Mapping[Place, pb.ShareInfo]]
+    missing: LedgerMQError | None
+
+    def of(self, group: str) -> dict[Place, pb.ShareInfo]:
+        return dict(self.groups.get(group, {}))
+
+
 async def check_coordinator(brokers: Brokers, api: BrokerApi, group: str) -> None:
     """Raise Refused if another broker coordinates the group, Unauthorized, InvalidGroupName and others."""
     found = await api.find_coordinator(pb.FindCoordinatorRequest(group=inside(group)))
@@ -89,29 +102,39 @@ async def begun_in(api: BrokerApi, group: str) -> dict[Place, pb.ShareInfo]:
     """Return where a share group has begun, of topics that the caller may describe; all bundles are asked. Raises
     Unavailable and others.
     """
-    return next(iter((await _begun(api, inside(group))).values()), {})
+    begun = await begun_groups(api, group)
+    if begun.missing is not None:
+        raise begun.missing
+    return begun.of(group)
 
 
-async def begun_groups(api: BrokerApi) -> dict[str, dict[Place, pb.ShareInfo]]:
-    """Return all share groups that have begun, as `begun_in` does, by the names that clients know."""
-    return await _begun(api, "")
-
-
-async def _begun(api: BrokerApi, kept: str) -> dict[str, dict[Place, pb.ShareInfo]]:
-    """`kept`: the name of a group as it is kept here; "": all."""
+async def begun_groups(api: BrokerApi, group: str = "") -> Begun:
+    """Return the share groups that have begun, by the names that clients know; `group`: this one alone. Raises what
+    DescribeCluster raises, InvalidGroupName.
+    """
+    kept = inside(group) if group else ""
     cluster = await api.describe_cluster(pb.DescribeClusterRequest())
 
-    async def of_bundle(bundle: int) -> Sequence[pb.ShareInfo]:
+    async def of_bundle(bundle: int) -> Sequence[pb.ShareInfo] | LedgerMQError:
         request = pb.ListSharesRequest(bundle=bundle, group=kept, at_owner=True)
-        return (await api.list_shares(request)).shares
+        try:
+            return (await api.list_shares(request)).shares
+        except Unauthenticated:
+            raise
+        except LedgerMQError as error:
+            return error
 
     bundles = (each.bundle for each in cluster.bundles if each.bundle != keys.METADATA_BUNDLE)
     found: defaultdict[str, dict[Place, pb.ShareInfo]] = defaultdict(dict)
+    missing = None
     for infos in await all_of(map(of_bundle, bundles), PARTITIONS_AT_ONCE):
+        if isinstance(infos, LedgerMQError):
+            missing = infos
+            continue
         for info in infos:
             if info.topic:
                 found[outside(info.group)][info.topic, info.partition] = info
-    return found
+    return Begun(found, missing)
 
 
 class ShareOffsetsHandler:
