@@ -33,13 +33,16 @@ _PAYLOAD_TAG = 0x12
 class Frame(Generic[H]):
     """A frame. `payload`: consecutive pieces; their total length is the payload's. `sender`: the principal that
     takes turns with others at a broker, which sets it. `records`: of each batch, where the payload was encoded from
-    them in this process, so that a broker in it need not decode them. Neither of both is encoded.
+    them in this process, so that a broker in it need not decode them. `at_owner`: of ProduceOnce, one batch without a
+    session: the broker of this process lets the owner of the partition store it, if that is another one; for its other
+    ports, whose callers cannot reach the owner. None of the three is encoded.
     """
 
     header: H
     payload: Sequence[Buffer]
     sender: str = ""
     records: Sequence[pa.RecordBatch] = ()
+    at_owner: bool = False
 
     @property
     def payload_bytes(self) -> int:

@@ -196,16 +196,14 @@ class ProduceRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[ProduceHeader, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class ProduceHeader(_message.Message):
-    __slots__ = ("acks", "batches", "number", "at_owner")
+    __slots__ = ("acks", "batches", "number")
     ACKS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    AT_OWNER_FIELD_NUMBER: _ClassVar[int]
     acks: Acks
     batches: _containers.RepeatedCompositeFieldContainer[ProduceBatch]
     number: int
-    at_owner: bool
-    def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., number: _Optional[int] = ..., at_owner: _Optional[bool] = ...) -> None: ...
+    def __init__(self, acks: _Optional[_Union[Acks, str]] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "length", "crc", "record_count", "timestamp_min_us", "timestamp_max_us", "schema", "producer", "expect_end", "traceparent", "tracestate")

@@ -5,6 +5,7 @@ own members; in virtual time, byte by byte.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from ledgermq.client.groups.retries.retry_creation import RECORD_BYTES_MAX
 from ledgermq.client.operating.dead_letters import DeadLetter
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq.protocol.frames import ProduceFrame
+from ledgermq.protocol.frames import ProduceFrame, decode_produce, encode_frame, varint
 from ledgermq.protocol.status import error_from_proto
 from ledgermq_broker.kafka.handlers.shares.converting import DELIVERIES_MAX
 from ledgermq_broker.kafka.handlers.shares.fetching import BURYING_S
@@ -334,8 +335,7 @@ async def test_a_broker_hands_on_one_batch_without_a_session(cluster: KafkaClust
     other = cluster.line(next(address for address in cluster.brokers if address != owner))
 
     def handed(frame: ProduceFrame) -> ProduceFrame:
-        frame.header.at_owner = True
-        return frame
+        return replace(frame, at_owner=True)
 
     [result] = (await other.produce_once(handed(frame_of("t", 0, b"0", b"1")))).results
     assert (result.HasField("error"), result.base_offset) == (False, 0)
@@ -352,3 +352,19 @@ async def test_a_broker_hands_on_one_batch_without_a_session(cluster: KafkaClust
     with pytest.raises(InvalidRequest, match="one batch"):
         await other.produce_once(twice)
     assert await cluster.read_all("t", 0) == [b"0", b"1"]
+
+
+@in_kafka_cluster("a:1", "b:1", **BUNDLES)
+async def test_what_comes_over_the_network_is_not_handed_on(cluster: KafkaCluster) -> None:
+    """The owner would not know the principal. A header field of number 4 asked for it once."""
+    await cluster.create("t", partitions=4)
+    owner = await cluster.owner_of("t", 0)
+    other = cluster.line(next(address for address in cluster.brokers if address != owner))
+    sent = replace(frame_of("t", 0, b"0"), at_owner=True)
+    header = sent.header.SerializeToString() + b"\x20\x01"
+    payload = b"".join(sent.payload)
+    crafted = b"".join((b"\x0a", varint(len(header)), header, b"\x12", varint(len(payload)), payload))
+    for received in (decode_produce(encode_frame(sent)), decode_produce(crafted)):
+        [result] = (await other.produce_once(received)).results
+        assert error_from_proto(result.error).code == "NOT_OWNER"
+    assert await cluster.read_all("t", 0) == []

@@ -71,16 +71,16 @@ class ProducePath:
         return self._admission.stream(requests, "produce stream")
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
-        if request.header.at_owner:
+        if request.at_owner:
             return await self._at_owner(request)
         return await self._admission.once(request)
 
     async def _at_owner(self, request: ProduceFrame) -> pb.ProduceResponse:
         """Let the owner of its partition store the one batch of a frame. Raises InvalidRequest."""
-        header = pb.ProduceHeader(acks=request.header.acks, batches=request.header.batches)
-        if len(header.batches) != 1 or header.batches[0].HasField("producer"):
+        batches, passed = request.header.batches, replace(request, at_owner=False)
+        if len(batches) != 1 or batches[0].HasField("producer"):
             raise InvalidRequest("a broker hands on one batch in a call, and none with a session")
-        [batch], passed = header.batches, replace(request, header=header)
+        [batch] = batches
         try:
             _, bundle = await self._metadata.lookup().partition(batch.topic, batch.partition, batch.topic_id)
             return await self._call_owner(bundle, lambda broker: _produced_by(broker, passed))

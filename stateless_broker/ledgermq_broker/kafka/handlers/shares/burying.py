@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -170,8 +170,7 @@ class Burying:
         if (size := largest_record_bytes(row)) > RECORD_BYTES_MAX:
             raise NoLetters(f"the copy of a message has {size} bytes; a topic takes at most {RECORD_BYTES_MAX}")
         value = Value(letters.name, message.partition % letters.partitions, row)
-        frame = produce_frame([value], now_us, compression="lz4")
-        frame.header.at_owner = True
+        frame = replace(produce_frame([value], now_us, compression="lz4"), at_owner=True)
         [result] = (await api.produce_once(frame)).results
         if result.HasField("error"):
             raise error_from_proto(result.error)
