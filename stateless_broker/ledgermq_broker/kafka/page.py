@@ -175,14 +175,17 @@ beside them, or expect offsets of control records, which there are none of here.
   client gives back does not. A message that was delivered five times goes to the [dead
   letters](queues.md#dead-letters) of the group, `<group>.dlq`, as with our own members. With rules,
   the program needs the rights to describe, create and write that topic; without them, or if no
-  topic can have that name, the message is finished without a copy, as in Kafka 4.1, and so is one
-  that is rejected: it stays in its topic. Of an acknowledgement for offsets that are only partly
-  held, what is held counts, and the answer is `INVALID_RECORD_STATE`. A group begins where
+  topic can have that name or take a copy so large, the message is finished without a copy, as in
+  Kafka 4.1, and so is one that is rejected: it stays in its topic. For every other reason, such as
+  a quota or `accept.publish`, a message whose copy cannot be stored comes again after five seconds.
+  Of an acknowledgement for offsets that are only partly held, what is held counts, and the answer
+  is `INVALID_RECORD_STATE`. A group begins where
   `kafka_share_auto_offset_reset` says, at the end by default; Kafka's tools and `ledgermq queue
   reset` let it begin elsewhere. To Kafka's tools a group is empty when the coordinator knows no
   members of this protocol, so stop members of ours before you set offsets, or delete the group. A
-  group exists where it has begun, so lists ask the owners of all partitions. All share groups have
-  the same settings: `kafka-configs --entity-type groups` shows them, and takes what is in force
+  group exists where it has begun, so lists ask the owners of all partitions; while one does not
+  answer, a list of all groups lacks what it alone knows, and a list of share groups is an error.
+  All share groups have the same settings: `kafka-configs --entity-type groups` shows them, and takes what is in force
   already. Members of ours keep those of this protocol out if they have a filter. A member that asks
   for a group with the name of a consumer group that has members gets `GROUP_ID_NOT_FOUND`; other
   checks of names there are none ([why](decisions/0104-kafka-share-groups.md)).
