@@ -1,5 +1,6 @@
 """Kill a broker at the moment at which it has stored something that nobody has heard of yet, in some runs of level
-*kafka*: a partition withdrawn from a member of KIP-848, or the end of a transaction.
+*kafka*: a partition withdrawn from a member of KIP-848, or the end of a transaction. Ends behind which it is left alone
+are told to a program that looks at once (`kafka_restorer`).
 
 The next owner has nothing but the log to tell what was promised. Dice alone kill a broker at this moment once in
 hundreds of seeds.
@@ -23,10 +24,13 @@ from tests.simulation.world import World
 KILLED_MAX = 5
 SHARE = 0.8
 AWAY_S_MAX = 3.0
+END = "the end of a transaction"
 
 
 class KafkaAmbush:
-    """`brokers`: the incarnations that are at work now. `back(process, seconds)`: start it again after so long."""
+    """`brokers`: the incarnations that are at work now. `back(process, seconds)`: start it again after so long.
+    `ended`: called when the end of a transaction was stored, and its owner goes on.
+    """
 
     def __init__(
         self,
@@ -34,21 +38,25 @@ class KafkaAmbush:
         own: KafkaPlan,
         brokers: Mapping[str, ClusterBroker],
         back: Callable[[Process, float], None],
+        ended: Callable[[], None],
     ) -> None:
         self._world = world
         self._own = own
         self._brokers = brokers
         self._back = back
+        self._ended = ended
         self._random = random.Random(f"kafka ambush {world.seed}")
         self._left = KILLED_MAX
 
     def stored(self, bundle: int, index: fmt.SegmentIndex) -> None:
         """Note a segment that was put just now."""
-        if self._world.healed or not self._left:
-            return
-        owner = self._owner(bundle, index.epoch)
+        owner = None if self._world.healed else self._owner(bundle, index.epoch)
         what = "" if owner is None else self._what(owner, bundle, index)
-        if owner is None or not what or self._random.random() >= SHARE:
+        if owner is None or not what:
+            return
+        if not self._left or self._random.random() >= SHARE:
+            if what == END:
+                self._ended()
             return
         self._left -= 1
         self._world.note(owner.name, f"killed, it has stored {what} in bundle {bundle}")
@@ -66,10 +74,9 @@ class KafkaAmbush:
     def _what(self, owner: ClusterBroker, bundle: int, index: fmt.SegmentIndex) -> str:
         assert owner.broker is not None
         by_name = owner.broker.metadata.catalog.topics_by_name
-        looks = {
-            keys.OFFSETS_TOPIC: (_is_withdrawal, "a withdrawal"),
-            keys.TRANSACTIONS_TOPIC: (_is_end, "the end of a transaction"),
-        }
+        looks = {keys.TRANSACTIONS_TOPIC: (_is_end, END)}
+        if self._own.kills_at_withdrawals:
+            looks[keys.OFFSETS_TOPIC] = (_is_withdrawal, "a withdrawal")
         _, data = self._world.store.segments[bundle][index.slot]
         for name, (is_it, what) in looks.items():
             topic = by_name.get(name)

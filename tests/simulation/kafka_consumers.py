@@ -4,6 +4,7 @@ it gets round to it, and says so with its next heartbeat; after an error it says
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ledgermq_broker.kafka.wire.errors import Code
@@ -17,9 +18,9 @@ from tests.simulation.kafka_truth import Reader
 
 REBALANCE_MS = 60_000
 JOINS, LEAVES = 0, -1
-AMBUSHED, WAITS_S = 0.9, 15.0
-"""In ambush: the share of such answers that are lost, and how long a member waits with what it was given when it does
-not reach its coordinator.
+AMBUSHED, WAITS_S, JOINS_S, SLOW_S = 0.9, 15.0, 4.0, 3.0
+"""In ambush: the share of such answers that are lost; how long a member waits with what it was given when it does not
+reach its coordinator; how long at most it waits for its moment to join, and before it begins.
 """
 
 
@@ -40,9 +41,19 @@ class Member848(Fetching):
     async def work(self) -> None:
         while not self.stopped.is_set():
             self._begin()
+            await self._lie_in_wait()
             await self._membership()
             if not self.world.healed:
                 await self.pause()
+
+    async def _lie_in_wait(self) -> None:
+        """In ambush, join when another member has been given what it has not begun with: part of that is withdrawn."""
+        over_s = self.now_s() + self.random.uniform(0.0, JOINS_S)
+        while self.own.withdraws and not self.world.healed and self.now_s() < over_s:
+            if self.shared.about_to_begin - {self.name}:
+                self.world.coverage.saw("a consumer joined when another one was about to begin")
+                break
+            await asyncio.sleep(0.1)
 
     def _begin(self) -> None:
         self._memberships += 1
@@ -57,10 +68,11 @@ class Member848(Fetching):
         self.epoch, self.is_told, self.says_all, self.takes_at_s = 0, False, False, 0.0
         self._waits = True
         self.given: set[int] | None = None
+        self.shared.about_to_begin.discard(self.name)
 
     async def _membership(self) -> None:
-        over_s = self.now_s() + self.random.choice((1.5, 4.0, 12.0, 1000.0))
-        while not self.stopped.is_set() and (self.now_s() < over_s or self.world.healed):
+        over_s = self.now_s() + self.random.choice((1.5, 4.0) if self.own.withdraws else (1.5, 4.0, 12.0, 1000.0))
+        while not self.stopped.is_set() and (self.now_s() < over_s or self.world.healed or self._lingers()):
             await self._beat()
             await self._take()
             await self._read()
@@ -68,6 +80,10 @@ class Member848(Fetching):
             await self._leave()
         else:
             self.shared.readers.let_go(self.reader, self.reader.holds)  # it is gone, as after a crash
+
+    def _lingers(self) -> bool:
+        """In ambush a member goes on until it has begun with what it was given."""
+        return self.own.withdraws and self.name in self.shared.about_to_begin
 
     # Heartbeats
 
@@ -134,8 +150,11 @@ class Member848(Fetching):
         self.is_told = self.is_told and (self.is_lazy or given != set(self.reader.holds))
         if given != self.given:
             self._waits = True
-            self.takes_at_s = self.now_s() + self.random.uniform(0.0, self.own.slow_s)
+            slow_s = max(self.own.slow_s, SLOW_S) if self.own.withdraws else self.own.slow_s
+            self.takes_at_s = self.now_s() + self.random.uniform(0.0, slow_s)
         self.given = given
+        if given - set(self.reader.holds):
+            self.shared.about_to_begin.add(self.name)
         self.world.coverage.saw("a consumer was given partitions")
 
     async def _former(self, code: int) -> None:
@@ -175,6 +194,7 @@ class Member848(Fetching):
         for number in sorted(given - set(self.reader.holds)):
             readers.take(self.reader, self.group, number, self.now_s(), alone=True)
             self.world.coverage.saw("a consumer has begun with a partition")
+        self.shared.about_to_begin.discard(self.name)
         self.positions = {number: at for number, at in self.positions.items() if number in given}
         self.is_told = False
 

@@ -268,7 +268,8 @@ class Processor(ClassicMember, KafkaTransactor):
         ends = await self._ends(numbers, isolation) if isolation == 0 else {}
         found = await super()._begins_at(numbers)
         ends = ends or await self._ends(numbers, isolation)
-        for number, at in found.items():
+        is_member = await self.membership.heartbeat() in (0, Code.REBALANCE_IN_PROGRESS)
+        for number, at in found.items() if is_member else ():
             self.world.coverage.saw("a processor restored a partition")
             self.shared.readers.restores.append(Restore(number, at, ends[number]))
         return found

@@ -46,6 +46,8 @@ class KafkaPlan:
     """share of the former assignments under which a member commits once more"""
     is_ambush: bool
     """Coordinators are killed when they have stored what members have not heard yet."""
+    kills_at_withdrawals: bool
+    """In ambush: also when that is a withdrawal. In other runs the answer alone is lost."""
     outlives: bool
     """Now and then a broker stands still until another has claimed its bundles."""
     is_second: bool
@@ -56,6 +58,11 @@ class KafkaPlan:
 
     def has(self, family: str) -> bool:
         return family in self.families
+
+    @property
+    def withdraws(self) -> bool:
+        """Whether members of KIP-848 lie in wait for withdrawals, and cause them."""
+        return self.is_ambush and self.has("consumers")
 
 
 def kafka_plan_of(seed: int) -> KafkaPlan:
@@ -74,6 +81,7 @@ def kafka_plan_of(seed: int) -> KafkaPlan:
         session_ms=r.choice((3000, 8000)),
         stale=r.choice((0.0, 0.8)),
         is_ambush=r.random() < 0.6,
+        kills_at_withdrawals=seed % 2 == 0,
         outlives=r.random() < 0.4,
         is_second=random.Random(f"kafka protocol {seed}").random() < 0.5,
         is_shared=seed % SHARED == SHARED - 1,

@@ -55,6 +55,10 @@ class Shared:
     sent: list[Sent] = field(default_factory=list)
     readers: Readers = field(default_factory=Readers)
     shares: SharesTruth = field(default_factory=SharesTruth)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the end of a transaction was stored, in ambush."""
+    about_to_begin: set[str] = field(default_factory=set)
+    """Members of KIP-848 that were given what they have not begun with."""
 
 
 class KafkaProgram(SimulatedClient):

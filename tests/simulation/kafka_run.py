@@ -27,6 +27,7 @@ from tests.simulation.kafka_plan import kafka_plan_of
 from tests.simulation.kafka_producers import KafkaSender, KafkaTransactor
 from tests.simulation.kafka_programs import INPUT, OUTPUTS, KafkaProgram, Shared
 from tests.simulation.kafka_reading import KafkaReader
+from tests.simulation.kafka_restorer import KafkaRestorer, restores
 from tests.simulation.kafka_sharers import GROUP, LETTERS, KafkaSharer
 from tests.simulation.kafka_truth import judge_restores
 from tests.simulation.loop import Process, SimulatedLoop
@@ -41,8 +42,11 @@ KINDS: dict[str, type[KafkaProgram]] = {
     "g": ClassicMember,
     "k": Member848,
     "s": KafkaSharer,
+    "w": KafkaRestorer,
 }
 """By the first letter of a program's name."""
+AMBUSH_S = 40.0
+"""How long the troubles of a run last that needs a group which forms again and again."""
 MEMBERS = {"processors": "p", "classic": "g", "consumers": "k"}
 """By family, which is also the name of the group."""
 
@@ -69,7 +73,7 @@ class KafkaRun(ClusterRun):
         self.cluster = replace(
             self.cluster,
             compactors=min(1, self.cluster.compactors),
-            seconds=min(self.cluster.seconds, 20.0),
+            seconds=AMBUSH_S if self.own.withdraws else min(self.cluster.seconds, 20.0),
             settings=settings,
             topic_settings=dict.fromkeys(self.lasting, self.cluster.topic_settings[INPUT]),
             constants=replace(self.cluster.constants, limits=self.own.limits, carry_slots=1 + 19 * (seed % 2)),
@@ -78,11 +82,12 @@ class KafkaRun(ClusterRun):
             self.cluster = with_moves(self.cluster)
             self._roaming = Roaming(self.world, self.brokers, self.bundles, OUTPUTS[0] if seed % 2 else INPUT)
         self.network.on_call = FormerOwners(self.world, self.brokers).arrived
+        self._shared = Shared()
         if self.own.is_ambush:
-            self.world.store.on_segment = KafkaAmbush(self.world, self.own, self.brokers, self._back).stored
+            ambush = KafkaAmbush(self.world, self.own, self.brokers, self._back, self._shared.ended.set)
+            self.world.store.on_segment = ambush.stored
         self.world.judged_elsewhere.add(LETTERS)
         self._ports = Ports(self.world, self.network, self.brokers)
-        self._shared = Shared()
         self._programs: dict[str, KafkaProgram] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -95,6 +100,7 @@ class KafkaRun(ClusterRun):
         for family, letter in MEMBERS.items():
             names += [f"{letter}{number}" for number in range(self.own.members if self.own.has(family) else 0)]
         names += [f"s{number}" for number in range(self.own.members if self.own.is_shared else 0)]
+        names += ["w0"] if restores(self.own) else []
         for name in names:
             self._start(name)
         self._clients = [self._made(name) for name in ("i0", "r0")]
@@ -105,7 +111,7 @@ class KafkaRun(ClusterRun):
             super()._start(name)
             return
         program = self._programs[name] = self._made(name)
-        if self.world.healed and name[0] in "irt":
+        if self.world.healed and name[0] in "irtw":
             program.stopped.set()
         self._tasks[name] = program.start()
 
@@ -127,7 +133,8 @@ class KafkaRun(ClusterRun):
             await self._until_ended({name: self._tasks[name] for name in ending})
 
     async def _check_memory(self) -> None:
-        await self._stop_programs("irt")
+        self._shared.ended.set()
+        await self._stop_programs("irtw")
         await super()._check_memory()
 
     async def _compact_all(self) -> None:

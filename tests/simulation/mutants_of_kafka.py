@@ -27,6 +27,7 @@ from ledgermq_offsets.consumer import rules
 from ledgermq_offsets.state import records
 from ledgermq_offsets.state.group import Group, Member
 from tests.simulation.kafka_plan import kafka_plan_of
+from tests.simulation.kafka_restorer import restores
 from tests.simulation.mutants import mutant
 from tests.simulation.roaming import roams
 
@@ -55,9 +56,12 @@ def _stands_still(seed: int) -> bool:
     return _renews(seed) and bool(kafka_plan_of(seed).dies) and kafka_plan_of(seed).timeout_ms < 5000
 
 
-def _withdraws_in_ambush(seed: int) -> bool:
-    own = kafka_plan_of(seed)
-    return own.has("consumers") and own.is_ambush and own.slow_s > 1
+def _withdraws_in_ambush(*, kills: bool) -> Any:
+    def withdraws(seed: int) -> bool:
+        own = kafka_plan_of(seed)
+        return own.withdraws and own.kills_at_withdrawals == kills
+
+    return withdraws
 
 
 def _stale_classic(seed: int) -> bool:
@@ -162,7 +166,7 @@ def epoch_begins_beside_its_commit(patch: Patch) -> None:
     patch.setattr(AddedProducers, "_begin", begin)
 
 
-@mutant("kafka", likely=_has("processors"))
+@mutant("kafka", likely=lambda seed: restores(kafka_plan_of(seed)))
 def end_is_told_before_it_is_durable(patch: Patch) -> None:
     """The latest offset is told when a bundle has appended what a transaction committed, and not yet stored it: it lies
     before that.
@@ -183,7 +187,7 @@ def any_generation_commits(patch: Patch) -> None:
     patch.setattr(ClassicGroups, "check_commit", lambda self, *about, **more: None)
 
 
-@mutant("kafka", likely=_withdraws_in_ambush)
+@mutant("kafka", likely=_withdraws_in_ambush(kills=True))
 def withdrawals_lose_their_epochs_at_a_takeover(patch: Patch) -> None:
     """A new coordinator does not know under which epoch a partition was withdrawn: it takes for let go what a member
     has not begun with yet.
@@ -198,7 +202,7 @@ def withdrawals_lose_their_epochs_at_a_takeover(patch: Patch) -> None:
     patch.setattr(records, "_member_of", member_of)
 
 
-@mutant("kafka", likely=_has("consumers"))
+@mutant("kafka", likely=_withdraws_in_ambush(kills=False))
 def what_is_not_named_is_let_go(patch: Patch) -> None:
     """A partition that a member does not name is given to another one, also if it is about to begin with it."""
     patch.setattr(rules, "_may_be_taking", lambda member, partition, seen: False)
