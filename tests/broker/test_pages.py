@@ -219,28 +219,32 @@ async def test_a_record_of_the_far_future_does_not_stay_on_top(cluster: Cluster)
         assert {each.value for each in found} == {b"9999", b"older"}
 
 
+def noted_answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each answer of a broker adds the bytes of its batches."""
+    sent: list[int] = []
+    true = _Run._answers
+
+    def noted(run: _Run, frame: FetchFrame, *given: Any) -> Any:
+        sent.append(frame.payload_bytes)
+        return true(run, frame, *given)
+
+    monkeypatch.setattr(_Run, "_answers", noted)
+    return sent
+
+
 @pytest.mark.parametrize(("records_max", "questions"), [(1, 1), (10, 1), (100, 2), (400, 2)])
 @in_cluster("a:1")
 async def test_a_page_asks_for_about_as_much_as_it_may_have(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, records_max: int, questions: int
 ) -> None:
     """Of large records, the rest of a page by a second question. It asked for 8 MiB, whatever it had room for."""
-    asked: list[int] = []
-    sent: list[int] = []
-    true = _Run._answers
-
-    def noted(run: _Run, frame: FetchFrame, *given: Any) -> Any:
-        asked.append(1)
-        sent.append(frame.payload_bytes)
-        return true(run, frame, *given)
-
+    sent = noted_answers(monkeypatch)
     async with cluster.client() as client:
         values = await fill(client, 1, 400, size=4_000, **{"compression.type": "none"})
-        monkeypatch.setattr(_Run, "_answers", noted)
         page = await client.read("t", records_max=records_max)
         assert ([each.value for each in page.messages], page.next) == (values[:records_max], {0: records_max})
         assert page.at_end == (records_max == 400)
-        assert len(asked) == questions
+        assert len(sent) == questions
         assert sum(sent) < 3 * 64 * 1024 + records_max * 4_500
 
 
@@ -262,3 +266,66 @@ async def test_a_page_has_what_came_before_its_broker_went(cluster: Cluster, mon
         assert [each.value for each in page.messages] == values[: len(page.messages)]
         assert (page.next, page.at_end) == ({0: len(page.messages)}, False)
         await asyncio.gather(*stopping)
+
+
+@pytest.mark.parametrize(("partitions", "order"), [(1, "newest"), (4, "oldest"), (4, "newest")])
+@pytest.mark.parametrize(("records_max", "megabytes"), [(10, 1.5), (100, 5)])
+@in_cluster("a:1")
+async def test_a_merged_page_and_one_that_goes_down_ask_for_what_they_need(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    order: PageOrder,
+    records_max: int,
+    megabytes: float,
+) -> None:
+    """Each question was for 8 MiB, and so much is there on both sides of where a page begins that goes down."""
+    async with cluster.client() as client:
+        values = await fill(client, partitions, 1_200, size=15_000, **{"compression.type": "none"})
+        sent = noted_answers(monkeypatch)
+        middle = None if order == "oldest" else dict.fromkeys(range(partitions), 600 // partitions)
+        page = await client.read("t", start=middle, order=order, records_max=records_max)
+        expected = values[:records_max] if order == "oldest" else values[599 : 599 - records_max : -1]
+        assert [each.value for each in page.messages] == expected
+        assert sum(sent) < megabytes * 1e6
+
+
+@in_cluster("a:1")
+async def test_a_merged_page_goes_on_in_a_partition_of_which_it_has_all_that_came(cluster: Cluster) -> None:
+    """What was left of it was passed over for younger records of the others, which came into pages before it."""
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", 12, {"compression.type": "none"})
+        for number in range(2_400):  # the records of a partition are older than those of the one before
+            partition = 11 - number // 200
+            producer.send("t", b"%4d" % number + bytes(2_000), partition=partition, timestamp=BEGIN_US + number)
+            if number % 20 == 0:
+                await producer.flush()
+        await producer.flush()
+        pages = await all_pages(client, "oldest", records_max=700, bytes_max=1_600_000)
+        found = [int(message.value[:4]) for page in pages for message in page.messages]
+        assert found == list(range(2_400))
+        assert [len(page.messages) for page in pages] == [700, 700, 700, 300]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@in_cluster("a:1")
+async def test_a_filter_that_lets_little_pass_asks_for_more_until_it_has_a_page_s_bytes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", partitions, {"compression.type": "none"})
+        for number in range(3_000):
+            tag = "eu" if number % 1_000 == 999 else "us"
+            producer.send("t", b"%d" % number + bytes(1_000), tag=tag, partition=number % partitions)
+            if number % 50 == 0:
+                await producer.flush()
+        await producer.flush()
+        sent = noted_answers(monkeypatch)
+        page = await client.read("t", filter="eu", records_max=10)
+        assert (len(page.messages), page.at_end) == (3, True)
+        assert len(sent) <= 6
+        del sent[:]
+        page = await client.read("t", filter="asia", bytes_max=300_000)
+        assert (page.messages, page.at_end) == ([], False)
+        assert 0 < sum(page.next.values()) < 3_000
+        assert sum(sent) < 2_200_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Literal
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from ledgermq.client.consuming.start import Start, check_known, check_start, wis
 from ledgermq.client.context import ClientContext
 from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.offsets import At
-from ledgermq.client.paging.rows import STEP_RECORDS_MAX, Answer, Down, Rows, merged
+from ledgermq.client.paging.rows import Answer, Down, Rows, Seen, merged
 from ledgermq.errors import (
     CorruptFrame,
     InvalidRequest,
@@ -45,10 +45,8 @@ BYTES_MAX = 8 * MIB
 DECODED_BYTES_MAX = 256 * MIB
 POLL_S_MAX = 5.0
 """One question waits at a broker no longer than this, and half of the time of an attempt."""
-LIKELY_BYTES = 1024
-"""What a record may take, encoded, before that is known."""
-SPARE_BYTES = 64 * 1024
-"""What is asked for besides, because the last batch is rarely used up."""
+PARTITION_BYTES, TOGETHER = 256 * 1024, 8
+"""What is asked for each of several partitions at least, and of how many: a broker reads so much of so many at once."""
 STEP_RECORDS = 64
 """Records that are looked at first, going down, in all partitions together. Steps double."""
 
@@ -150,73 +148,84 @@ class _Run:
         self._filter = parse_filter(text)
         self._ends: dict[int, tuple[int, int]] = {}
         """Log start and high watermark, by partition."""
+        self._seen = Seen()
+        self._sent_bytes_max = bytes_max  # once so much has come, no partition is asked again
 
     async def oldest(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Page:
         loop = asyncio.get_running_loop()
         until_s, poll_s = loop.time() + wait_s, min(POLL_S_MAX, self._context.connections.attempt_timeout_s / 2)
-        answers = await self._up(positions)
+        answers: dict[TopicPartition, Answer] = {}
+        self._sent_bytes_max += PARTITION_BYTES * len(positions) if len(positions) > 1 else 0
+        await self._more(answers, positions, 0, self._records_max if len(positions) == 1 else 1)
         while not any(each.rows for each in answers.values()) and until_s - loop.time() > 0.001:
             positions = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
             answers |= await self._first(positions, min(poll_s, until_s - loop.time()))
-        after = {at: answers[at].next if at in answers else offset for at, offset in positions.items()}
-        table, left = self._first_of(answers)
-        after |= {at: answers[at].rows.offsets[taken] for at, taken in left.items()}
+        if len(positions) == 1:
+            for each in answers.values():
+                each.places.extend(range(each.rows.fitting(self._records_max, self._bytes_max)))
+        else:
+            await self._take_by_time(answers, positions)
+        after = {at: answers[at].after if at in answers else offset for at, offset in positions.items()}
+        parts = [(each.rows.table(0, len(each.places)), each.places) for each in answers.values() if each.places]
+        table = merged(parts, sum(len(places) for _, places in parts))
         return self._page(table, after, at_end=all(offset >= self._end(at) for at, offset in after.items()))
 
-    async def _up(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Answer]:
-        """Ask the owners for what is there. Of one partition only about as much is asked for as its records take: a
-        broker sends whole batches, and does not know how many records a page has.
+    async def _more(
+        self, answers: dict[TopicPartition, Answer], positions: Mapping[TopicPartition, int], count: int, least: int
+    ) -> None:
+        """Ask owners until `least` records of each partition are there that are not in the page, which has `count`; or
+        all; or until so much has come that only partitions are asked of which nothing came. A question is for about as
+        much as the page has room for: a broker sends whole batches, and does not know how many records that is.
         """
-        if len(positions) > 1 or self._filter is not None:
-            return await self._ask(positions, 0.0, self._records_max)
-        answers = await self._ask(positions, 0.0, self._records_max, SPARE_BYTES + LIKELY_BYTES * self._records_max)
-        for at, answer in answers.items():
-            while answer.next < answer.high_watermark and (left := self._records_max - len(answer.rows)) > 0:
-                if not answer.sent_records or max(answer.sent_bytes, answer.rows.data_bytes) >= self._bytes_max:
-                    break
-                wanted_bytes = SPARE_BYTES + left * answer.sent_bytes // answer.sent_records
-                try:
-                    more = await self._ask({at: answer.next}, 0.0, left, wanted_bytes)
-                except (OffsetOutOfRange, RetriableError):  # retention, or a takeover: the page has what came before
-                    break
-                if at not in more or not more[at].sent_records:
-                    break
-                answer.join(more[at])
-        return answers
 
-    def _first_of(self, answers: Mapping[TopicPartition, Answer]) -> tuple[pa.Table, dict[TopicPartition, int]]:
-        """Return the oldest records that a page has room for. Also return how many of them come from partitions of
-        which some are left.
+        def lacks(at: TopicPartition) -> bool:
+            if (known := answers.get(at)) is None:
+                return True
+            goes_on = known.left < least and known.has_more and known.rows.data_bytes < self._bytes_max
+            return goes_on and self._seen.bytes < self._sent_bytes_max
+
+        while asked := [at for at in positions if lacks(at)]:
+            have = min(answers[at].left if at in answers else 0 for at in asked)
+            begin = {at: answers[at].next if at in answers else positions[at] for at in asked}
+            try:
+                found = await self._ask(begin, 0.0, self._records_max - count - have)
+            except (OffsetOutOfRange, RetriableError):
+                if any(at not in answers for at in asked):
+                    raise
+                return  # retention, or a takeover: the page has what came before
+            moved = any(at not in answers or each.next > begin[at] for at, each in found.items())
+            for at, each in found.items():
+                if at in answers:
+                    answers[at].join(each)
+                else:
+                    answers[at] = each
+            if not moved:
+                return
+
+    async def _take_by_time(
+        self, answers: dict[TopicPartition, Answer], positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Take the oldest records that a page has room for. It ends before its time where a partition has more of them
+        that are not there: younger ones would come before those.
         """
-        found = {at: each.rows for at, each in answers.items() if each.rows}
-        places: dict[TopicPartition, Sequence[int]]
-        if len(found) == 1:
-            count = next(iter(found.values())).fitting(self._records_max, self._bytes_max)
-            places = dict.fromkeys(found, range(count))
-        else:
-            places, count = self._in_order_of_time(found)
-        table = merged([(found[at].table(0, len(taken)), taken) for at, taken in places.items()], count)
-        return table, {at: len(taken) for at, taken in places.items() if len(taken) < len(found[at])}
-
-    def _in_order_of_time(
-        self, found: Mapping[TopicPartition, Rows]
-    ) -> tuple[dict[TopicPartition, Sequence[int]], int]:
         now_us, count, size = self._context.sources.now_us(), 0, 0
-        places: dict[TopicPartition, list[int]] = {at: [] for at in found}
-        heads = [(min(rows.times_us[0], now_us), at) for at, rows in found.items()]
-        heapify(heads)
-        while heads:
-            _, at = heads[0]
-            rows, taken = found[at], places[at]
-            size += rows.sizes[len(taken)]
-            if count and (count >= self._records_max or size > self._bytes_max):
+        heads: list[tuple[int, TopicPartition]] = []
+        empty = [*positions]
+        while count < self._records_max:
+            if any(at not in answers or not answers[at].left for at in empty):
+                await self._more(answers, {at: positions[at] for at in empty}, count, 1)
+            for at in empty:
+                if at in answers and (answer := answers[at]).left:
+                    heappush(heads, (min(answer.rows.times_us[len(answer.places)], now_us), at))
+            if not heads or (count and not answers[at].left and answers[at].has_more):
+                break
+            _, at = heappop(heads)
+            taken = answers[at].places
+            size += answers[at].rows.sizes[len(taken)]
+            if count and size > self._bytes_max:
                 break
             taken.append(count)
-            count += 1
-            heappop(heads)
-            if len(taken) < len(rows):
-                heappush(heads, (min(rows.times_us[len(taken)], now_us), at))
-        return {**places}, count
+            count, empty = count + 1, [at]
 
     async def newest(self, positions: Mapping[TopicPartition, int]) -> Page:
         wanted = [*positions]
@@ -272,7 +281,8 @@ class _Run:
         lows, backoff = {at: low for at, (low, _) in ranges.items()}, self._context.connections.backoff()
         while lows:
             moved = False
-            for at, answer in (await self._ask(lows, 0.0, STEP_RECORDS_MAX)).items():
+            records = sum(ranges[at][1] - low for at, low in lows.items())
+            for at, answer in (await self._ask(lows, 0.0, records, self._seen.bytes_of(records))).items():
                 high = ranges[at][1]
                 moved = moved or answer.next > lows[at]
                 answer.rows.keep(high)
@@ -302,19 +312,21 @@ class _Run:
         return found
 
     async def _ask(
-        self, positions: Mapping[TopicPartition, int], wait_s: float, records_max: int, bytes_max: int | None = None
+        self, positions: Mapping[TopicPartition, int], wait_s: float, records_max: int, likely_bytes: int = 0
     ) -> dict[TopicPartition, Answer]:
         """Ask the owners, each for all of its partitions. Those that had no turn in an answer are left out.
-        `bytes_max`: of an answer, encoded, if less than those of the page.
+        `likely_bytes`: what the records take, encoded; 0: as many as `records_max` that the filter lets pass.
         """
-        sent_bytes_max = min(self._bytes_max, bytes_max or self._bytes_max)
+        likely_bytes = likely_bytes or self._seen.bytes_of_passing(records_max)
 
         async def ask(at: BrokerApi, partitions: Sequence[TopicPartition]) -> list[Answer | LedgerMQError | None]:
             asked = [
                 pb.FetchPartition(topic=each.topic, partition=each.partition, offset=positions[each])
                 for each in partitions
             ]
-            request = pb.FetchRequest(partitions=asked, max_bytes=sent_bytes_max, max_wait_ms=round(wait_s * 1000))
+            together = min(len(asked), TOGETHER) if len(asked) > 1 else 0
+            sent_bytes = max(min(likely_bytes, self._bytes_max), PARTITION_BYTES * together)
+            request = pb.FetchRequest(partitions=asked, max_bytes=sent_bytes, max_wait_ms=round(wait_s * 1000))
             found = self._answers(await at.fetch_once(request), positions, records_max)
             return [found.get(each) for each in partitions]
 
@@ -342,8 +354,8 @@ class _Run:
             answer = Answer(part.log_start, part.high_watermark, positions[at])
             for batch in part.batches:
                 data, begin = payload[begin : begin + batch.length], begin + batch.length
-                answer.sent_records += batch.record_count
-                answer.sent_bytes += batch.length
+                self._seen.records += batch.record_count
+                self._seen.bytes += batch.length
                 if len(answer.rows) >= records_max:
                     continue
                 where = f"{at}, offset {batch.base_offset}"
@@ -353,8 +365,10 @@ class _Run:
                 rows = rows.slice(skip)
                 if self._filter is not None:
                     passes = self._filter.passes(rows)
+                    self._seen.judged += rows.num_rows
                     offsets = [each for each, kept in zip(offsets, passes.to_pylist(), strict=True) if kept]
                     rows = rows.filter(passes)
+                    self._seen.passed += rows.num_rows
                 room = records_max - len(answer.rows)
                 answer.next = max(answer.next, batch.base_offset + batch.record_count)
                 if len(offsets) > room:

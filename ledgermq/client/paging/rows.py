@@ -15,6 +15,10 @@ import pyarrow.compute as pc
 from ledgermq.client.consuming.message import TABLE_SCHEMA, table_of
 
 STEP_RECORDS_MAX = 4096
+LIKELY_BYTES = 1024
+"""What a record may take, encoded, before that is known."""
+SPARE_BYTES = 64 * 1024
+"""What is asked for besides, because the last batch is rarely used up."""
 
 
 class Rows:
@@ -86,24 +90,56 @@ class Rows:
 
 
 @dataclass(slots=True)
+class Seen:
+    """What has come for one page: it says how many bytes to ask for. `records`, `bytes`: of all batches, encoded.
+    `judged`: records that the filter has seen, `passed`: those that it lets pass.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    judged: int = 0
+    passed: int = 0
+
+    def bytes_of(self, records: int) -> int:
+        """Return how many bytes to ask for, so that so many records come."""
+        return SPARE_BYTES + records * (self.bytes // self.records if self.records else LIKELY_BYTES)
+
+    def bytes_of_passing(self, records: int) -> int:
+        """Return how many bytes to ask for, so that so many records come that the filter lets pass."""
+        return self.bytes_of(records * (1 + self.judged) // (1 + self.passed))
+
+
+@dataclass(slots=True)
 class Answer:
-    """What a partition's owner answered. `next`: behind the last record that it sent. `sent_records`, `sent_bytes`: of
-    all batches that it sent, encoded.
+    """What a partition's owner answered. `next`: behind the last record that it sent. `places`: in the page, of each
+    record that was taken; they are the first ones of `rows`.
     """
 
     log_start: int
     high_watermark: int
     next: int
     rows: Rows = field(default_factory=Rows)
-    sent_records: int = 0
-    sent_bytes: int = 0
+    places: list[int] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        """Return how many records are there that were not taken."""
+        return len(self.rows) - len(self.places)
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether more is in the log than was sent."""
+        return self.next < self.high_watermark
+
+    @property
+    def after(self) -> int:
+        """Return where the next page begins."""
+        return self.rows.offsets[len(self.places)] if self.left else self.next
 
     def join(self, more: Answer) -> None:
         """Add what was answered to a question from `next` on."""
         self.log_start, self.high_watermark, self.next = more.log_start, more.high_watermark, more.next
         self.rows.extend(more.rows)
-        self.sent_records += more.sent_records
-        self.sent_bytes += more.sent_bytes
 
 
 @dataclass(slots=True)
