@@ -32,7 +32,7 @@ def _console_of(settings: GatewaySettings, sources: Sources) -> Console:
     cookies = None
     if settings.console != "off":
         cookies = Cookies(key_of(settings.console_key_file, sources.random.randbytes), sources.random.randbytes)
-    return Console(ConsoleDoor(cookies, may_write=settings.console == "write", now_ms=sources.now_ms))
+    return Console(ConsoleDoor(cookies, may_write=settings.console == "write"))
 
 
 class Gateway:
@@ -51,7 +51,7 @@ class Gateway:
         self.routes = Routes((*table(lambda: self.is_ready, version("ledgermq")), *pages))
         door = self.console.door
         self.server = HttpServer(
-            self.routes, self.callers, self.service, self.metrics, hosts_of(settings), door.token, door.sealed_token
+            self.routes, self.callers, self.service, self.metrics, hosts_of(settings), door.proof, door.sealed_token
         )
         self.port = 0
         service, callers = self.service, self.callers

@@ -152,3 +152,22 @@ def check_type(route: Route, content_type: str, has_body: bool) -> None:
 
 
 JSON_BODY = JSON
+
+
+def preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
+    """Return the headers that say to a browser what pages of other sites may ask of a path."""
+    methods = []
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        try:
+            routes.find(method, path)
+        except Problem:
+            continue
+        methods.append(method)
+    return (
+        ("Access-Control-Allow-Methods", ", ".join(methods)),
+        (
+            "Access-Control-Allow-Headers",
+            "authorization, content-type, idempotency-key, last-event-id, traceparent, tracestate",
+        ),
+        ("Access-Control-Max-Age", "600"),
+    )

@@ -18,6 +18,7 @@ from ledgermq.client.connection.credentials import others_may_use
 from ledgermq.errors import InvalidConfig
 from ledgermq.runtime.process.log import get_log
 from ledgermq_gateway.http.problems import Problem
+from ledgermq_gateway.http.requests import Proof
 
 COOKIE = "__Host-ledgermq"
 """The prefix makes browsers refuse it without Secure and Path=/, and from other hosts of the domain."""
@@ -51,8 +52,8 @@ class Cookies:
         value = urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, ends + token.encode("ascii"), _VERSION))
         return f"{COOKIE}={value.decode()}; {_ATTRIBUTES}; Max-Age={LASTS_S}"
 
-    def opened(self, value: str, now_ms: int) -> str:
-        """Return the token of a cookie. Raises Problem (401) for one that is over, or that this key has not sealed."""
+    def opened(self, value: str) -> Proof:
+        """Return what a cookie proves until it is over. Raises Problem (401) for one that this key has not sealed."""
         try:
             sealed = urlsafe_b64decode(value.encode("ascii"))
             plain = self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _VERSION)
@@ -60,9 +61,7 @@ class Cookies:
             raise Problem(
                 "UNAUTHENTICATED", "sign in again: this gateway has not made the cookie", status=401
             ) from None
-        if int.from_bytes(plain[:8], "big") <= now_ms:
-            raise Problem("UNAUTHENTICATED", "sign in again: the session is over", status=401)
-        return plain[8:].decode("ascii")
+        return Proof(plain[8:].decode("ascii"), int.from_bytes(plain[:8], "big"))
 
 
 def ended() -> str:

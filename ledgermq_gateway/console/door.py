@@ -6,12 +6,10 @@ cannot send, never changes who may do what, and changes nothing where the consol
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ledgermq_gateway.api.route import Route
 from ledgermq_gateway.console.cookies import Cookies, cookie_of
 from ledgermq_gateway.http.problems import Problem
-from ledgermq_gateway.http.requests import Headers, token_of
+from ledgermq_gateway.http.requests import Headers, Proof, token_of
 
 MARK = "ledgermq-console"
 """A header that only the console sends; a page of another site would need leave for it."""
@@ -22,19 +20,20 @@ class ConsoleDoor:
     anything.
     """
 
-    def __init__(self, cookies: Cookies | None, *, may_write: bool, now_ms: Callable[[], int]) -> None:
+    def __init__(self, cookies: Cookies | None, *, may_write: bool) -> None:
         self.cookies = cookies
         self.may_write = may_write
-        self._now_ms = now_ms
 
-    def token(self, headers: Headers, route: Route) -> str:
-        """Return the token that a request carries, "" for none. Raises Problem."""
+    def proof(self, headers: Headers, route: Route) -> Proof:
+        """Return what a request proves itself by. Raises Problem. Whether a session is over is judged later: the first
+        caller's token lets the gateway learn the time.
+        """
         cookie = "" if self.cookies is None else cookie_of(headers.get("cookie", ""))
         if not cookie or self.cookies is None:
-            return token_of(headers)
+            return Proof(token_of(headers))
         if "authorization" in headers:
             if not route.by_cookie:
-                return token_of(headers)
+                return Proof(token_of(headers))
             raise Problem("MALFORMED", "a request has the console's cookie or the header Authorization, not both")
         if headers.get("sec-fetch-site") != "same-origin":
             raise Problem("FOREIGN_ORIGIN", "the console's cookie counts only for requests of the console itself")
@@ -44,17 +43,17 @@ class ConsoleDoor:
             raise Problem("NOT_BY_COOKIE", "rules, tokens and quotas cannot be changed by the console: send the token")
         if route.changes and not self.may_write:
             raise Problem("READ_ONLY", "this console changes nothing: `ledgermq gateway --console write` lets it")
-        return self.cookies.opened(cookie, self._now_ms())
+        return self.cookies.opened(cookie)
 
     def sealed_token(self, header: str) -> str:
         """Return the token in a Cookie header, "" for none that this gateway has sealed. It only says in whose turn
-        the request waits; `token` judges whether it counts.
+        the request waits; `proof` judges whether it counts.
         """
         if self.cookies is None:
             return ""
         try:
             cookie = cookie_of(header)
-            return self.cookies.opened(cookie, self._now_ms()) if cookie else ""
+            return self.cookies.opened(cookie).token if cookie else ""
         except Problem:
             return ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from ledgermq.protocol.naming.tokens import BEARER, CREDENTIAL_CHARS_MAX
@@ -129,6 +130,20 @@ def is_followed_link(headers: Headers) -> bool:
     """
     is_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return is_page and "origin" not in headers
+
+
+class Proof(NamedTuple):
+    """What a request proves itself by: a token, "" for none. `ends_ms`: when the session is over that it comes from,
+    0: it comes from none.
+    """
+
+    token: str
+    ends_ms: int = 0
+
+    def check(self, now_ms: int) -> None:
+        """Raise Problem (401) for a session that is over."""
+        if self.ends_ms and self.ends_ms <= now_ms:
+            raise Problem("UNAUTHENTICATED", "sign in again: the session is over", status=401)
 
 
 def token_of(headers: Headers) -> str:

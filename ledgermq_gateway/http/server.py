@@ -27,7 +27,7 @@ from ledgermq.protocol.naming.tokens import BEARER
 from ledgermq.runtime.ports.bounded_connections import BoundedConnections, host_of
 from ledgermq.runtime.ports.turns import Place
 from ledgermq.runtime.process.log import get_log
-from ledgermq_gateway.api.route import Route, Routes, check_query, check_type
+from ledgermq_gateway.api.route import Route, Routes, check_query, check_type, preflight
 from ledgermq_gateway.callers import Callers
 from ledgermq_gateway.cluster.origins import calls_for
 from ledgermq_gateway.connections import SAFE, STREAM_BUFFER_BYTES, Connections, Pieces, bounds_of, breaking, whole
@@ -39,6 +39,7 @@ from ledgermq_gateway.http.metrics import Metrics
 from ledgermq_gateway.http.problems import Problem, problem_of
 from ledgermq_gateway.http.requests import (
     Headers,
+    Proof,
     check_host,
     check_origin,
     checked_headers,
@@ -75,7 +76,9 @@ def check_parser() -> None:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of a request while it is handled; for its log line, and for its answer."""
+    """What is known of a request while it is handled; for its log line, and for its answer. `client`: its address, also
+    behind trusted proxies.
+    """
 
     request_id: str
     client: str
@@ -83,10 +86,15 @@ class _Seen:
     principal: str = ""
     cors_origin: str = ""
 
+    @property
+    def host(self) -> str:
+        """Return in whose turns the request waits before its principal is known."""
+        return host_of((self.client, 0))
+
 
 class HttpServer:
-    """`routes`: what it serves. It refuses requests for hosts other than `hosts`; empty: none. `token`: which token a
-    request carries. `sealed_token`: the token in a Cookie header, "" for none that counts.
+    """`routes`: what it serves. It refuses requests for hosts other than `hosts`; empty: none. `proof`: by what a
+    request proves itself. `sealed_token`: the token in a Cookie header, "" for none that counts.
     """
 
     def __init__(
@@ -96,7 +104,7 @@ class HttpServer:
         service: Service,
         metrics: Metrics,
         hosts: tuple[str, ...],
-        token: Callable[[Headers, Route], str] = lambda headers, route: token_of(headers),
+        proof: Callable[[Headers, Route], Proof] = lambda headers, route: Proof(token_of(headers)),
         sealed_token: Callable[[str], str] = lambda cookie: "",
     ) -> None:
         check_parser()
@@ -109,7 +117,7 @@ class HttpServer:
         self._hosts = tuple(host.lower() for host in hosts)
         self._origins = words(service.settings.cors_origins)
         self._own_origins = words(service.settings.public_urls)
-        self._token = token
+        self._proof = proof
         self._sealed_token = sealed_token
         self._made: Connections | None = None
         self.connections = BoundedConnections(bounds_of(service.settings))
@@ -205,22 +213,22 @@ class HttpServer:
         )
 
     async def _served(self, request: web.BaseRequest, seen: _Seen) -> web.StreamResponse:
-        turns, taking = self.service.turns, self._takes_turns_as(request)
+        turns, taking = self.service.turns, self._takes_turns_as(request, seen)
         with Held() as held:
             await turns.begin(taking, 1, TURN_S_MAX)
             place = Place(turns, taking)
             held.add(lambda error: place.leave())
             return await self._in_turn(request, seen, held, place)
 
-    def _takes_turns_as(self, request: web.BaseRequest) -> str:
+    def _takes_turns_as(self, request: web.BaseRequest, seen: _Seen) -> str:
         """Return the principal of a credential that was admitted before, else the host. What is public has
         separate turns, so that load balancers learn how the gateway is.
         """
         if request.raw_path.partition("?")[0] in self._public:
-            return f"public {_host(request)}"
+            return f"public {seen.host}"
         given = request.headers.get("Authorization", "")
         token = given[len(BEARER) :].strip() if given else self._sealed_token(request.headers.get("Cookie", ""))
-        return self._callers.principal_of(token) or f"host {_host(request)}"
+        return self._callers.principal_of(token) or f"host {seen.host}"
 
     async def _in_turn(self, request: web.BaseRequest, seen: _Seen, held: Held, place: Place) -> web.StreamResponse:
         headers = checked_headers(request.headers.items())
@@ -230,7 +238,7 @@ class HttpServer:
         if not (request.method == "GET" and path in self._pages and is_followed_link(headers)):
             seen.cors_origin = check_origin(headers, self._hosts, self._origins, self._own_origins)
         if request.method == "OPTIONS" and seen.cors_origin:
-            return self._whole(seen, Answer(b"", "text/plain", 204, _preflight(self._routes, path)))
+            return self._whole(seen, Answer(status=204, headers=preflight(self._routes, path)))
         seen.route, names = self._routes.find(request.method, path)
         query = query_of(query_text)
         check_query(seen.route, query)
@@ -241,7 +249,9 @@ class HttpServer:
         if not seen.route.public:
             said = calls_for(seen.client, seen.request_id)
             held.add(lambda error: said())
-            caller = await self._callers.of(self._token(headers, seen.route), _host(request), held)
+            proof = self._proof(headers, seen.route)
+            caller = await self._callers.of(proof.token, seen.host, held)
+            proof.check(self.service.sources.now_ms())
             seen.principal = caller.principal
         sharer = "" if caller is None or caller.is_shared else caller.principal
         share = self.service.memory.share(sharer)
@@ -303,9 +313,8 @@ class HttpServer:
             raise Problem("MALFORMED", "the body ends early, or cannot be read") from None
 
     def _whole(self, seen: _Seen, answer: Answer) -> web.StreamResponse:
-        response = whole(
-            answer.status, answer.body, {"Content-Type": answer.content_type, **dict(SAFE), **dict(answer.headers)}
-        )
+        kind = {} if answer.status == 204 else {"Content-Type": answer.content_type}
+        response = whole(answer.status, answer.body, {**kind, **dict(SAFE), **dict(answer.headers)})
         self._common(response, seen)
         return response
 
@@ -368,24 +377,6 @@ class HttpServer:
 
 def _host(request: web.BaseRequest) -> str:
     return "" if request.transport is None else host_of(request.transport.get_extra_info("peername"))
-
-
-def _preflight(routes: Routes, path: str) -> tuple[tuple[str, str], ...]:
-    methods = []
-    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        try:
-            routes.find(method, path)
-        except Problem:
-            continue
-        methods.append(method)
-    return (
-        ("Access-Control-Allow-Methods", ", ".join(methods)),
-        (
-            "Access-Control-Allow-Headers",
-            "authorization, content-type, idempotency-key, last-event-id, traceparent, tracestate",
-        ),
-        ("Access-Control-Max-Age", "600"),
-    )
 
 
 @asynccontextmanager

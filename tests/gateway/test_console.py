@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledgermq.errors import InvalidConfig
+from ledgermq.sources import Sources
 from ledgermq_gateway.console.cookies import COOKIE, KEY_BYTES, LASTS_S, TOKEN_CHARS_MAX, Cookies, key_of
 from ledgermq_gateway.console.pages import FILES
 from ledgermq_gateway.http.problems import Problem
@@ -48,14 +50,16 @@ def test_a_cookie_opens_with_its_key_until_its_end_and_does_not_show_the_token()
     assert header.endswith(f"; HttpOnly; Secure; SameSite=Strict; Path=/; Max-Age={LASTS_S}")
     assert "lmq_secret" not in header
     assert cookies.sealed("lmq_secret", NOW_MS) != header, "a nonce is used once"
-    assert cookies.opened(value, NOW_MS + LASTS_S * 1000 - 1) == "lmq_secret"
+    proof = cookies.opened(value)
+    assert proof.token == "lmq_secret"
+    proof.check(NOW_MS + LASTS_S * 1000 - 1)
     for wrong in (value[:-4] + "AAAA", value[4:], "", "x", "é"):
         with pytest.raises(Problem, match="sign in again"):
-            cookies.opened(wrong, NOW_MS)
+            cookies.opened(wrong)
     with pytest.raises(Problem, match="is over"):
-        cookies.opened(value, NOW_MS + LASTS_S * 1000)
+        proof.check(NOW_MS + LASTS_S * 1000)
     with pytest.raises(Problem, match="has not made"):
-        Cookies(os.urandom(KEY_BYTES), os.urandom).opened(value, NOW_MS)
+        Cookies(os.urandom(KEY_BYTES), os.urandom).opened(value)
     with pytest.raises(Problem, match="too many for a cookie"):
         cookies.sealed("x" * (TOKEN_CHARS_MAX + 1), NOW_MS)
     assert len(cookies.sealed("x" * TOKEN_CHARS_MAX, NOW_MS)) < 4096, "browsers keep it"
@@ -290,3 +294,21 @@ async def test_a_console_waits_in_the_turn_of_its_principal(monkeypatch: pytest.
         for headers in (cookie, {"Cookie": f"{COOKIE}=planted"}, twice):
             await at.http.get("/v1/topics", headers=READ | headers)
         assert turns == ["user:alice", "host 127.0.0.1", "host 127.0.0.1"]
+
+
+@pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0])
+async def test_a_session_ends_by_the_brokers_time_also_at_a_gateway_that_has_just_started(
+    tmp_path: Path, ahead_s: float
+) -> None:
+    """Its machine's clock counted until its first caller was admitted: all had to sign in again, or nobody ever had."""
+    machine = Sources(lambda: time.time_ns() // 1000 + round(ahead_s * 1e6))
+    key = tmp_path / "console.key"
+    key.write_bytes(os.urandom(KEY_BYTES))
+    key.chmod(0o600)
+    elsewhere, now_ms = Cookies(key.read_bytes(), os.urandom), time.time_ns() // 1_000_000
+    for age_s, expected in ((60, 200), (LASTS_S + 60, 401)):
+        async with world(console="read", rules=True, machine=machine, console_key_file=str(key)) as at:
+            token = (await at.user("alice", "describe *"))["Authorization"].removeprefix("Bearer ")
+            sealed = elsewhere.sealed(token, now_ms - age_s * 1000).partition(";")[0]
+            for _ in range(2):
+                assert (await at.http.get("/v1/topics", headers=READ | {"Cookie": sealed})).status_code == expected

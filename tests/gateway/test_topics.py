@@ -10,7 +10,9 @@ async def test_a_deleted_topic_comes_back_within_its_grace_and_not_after_now() -
     async with world() as at:
         await topic(at)
         await produce(at, "t", {"value": "a"})
-        assert (await at.http.delete("/v1/topics/t")).status_code == 204
+        deleted = await at.http.delete("/v1/topics/t")
+        assert deleted.status_code == 204
+        assert "content-type" not in deleted.headers, "there is no content"
         gone = await at.http.get("/v1/topics/t/offsets")
         assert gone.status_code in (404, 409), gone.text
         back = await at.http.post("/v1/topics/t/undelete")

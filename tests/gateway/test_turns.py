@@ -67,6 +67,35 @@ async def test_a_stranger_takes_no_places_of_others(monkeypatch: pytest.MonkeyPa
             writer.close()
 
 
+@pytest.mark.parametrize(
+    ("trusted", "expected"),
+    [("127.0.0.0/8", ["host 198.51.100.1", "host 2001:db8::", "host 127.0.0.1"]), ("", ["host 127.0.0.1"] * 3)],
+)
+async def test_strangers_behind_a_proxy_take_turns_by_their_own_addresses(
+    trusted: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All strangers of the proxy had the turns of one host. A header of a peer that is no trusted proxy moves none."""
+    async with world(rules=True, trusted_proxies=trusted) as at:
+        turns, examined = list[str](), list[str]()
+        begin, one = at.gateway.service.turns.begin, at.gateway.callers._turns.one
+
+        def noted(who: str, places: int, wait_s: float) -> object:
+            turns.append(who)
+            return begin(who, places, wait_s)
+
+        def noted_too(who: str, wait_s: float) -> object:
+            examined.append(f"host {who}")
+            return one(who, wait_s)
+
+        monkeypatch.setattr(at.gateway.service.turns, "begin", noted)
+        monkeypatch.setattr(at.gateway.callers._turns, "one", noted_too)
+        addresses = ("6.6.6.6, 198.51.100.1", "2001:db8::7", "nonsense")
+        for number, forwarded in enumerate(addresses):
+            headers = {"X-Forwarded-For": forwarded, "Authorization": f"Bearer wrong-{number}"}
+            assert (await at.http.get("/v1/topics", headers=headers)).status_code == 401
+        assert turns == examined == expected
+
+
 async def test_wrong_tokens_of_a_host_do_not_hold_up_those_of_another() -> None:
     """Sixteen at a time were examined, in the order in which they came."""
     async with world(rules=True) as at:
