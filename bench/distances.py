@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from bench import (
     backlog,
     fairness,
+    gateway,
     latency,
     limits,
     long_runs,
@@ -49,7 +50,9 @@ UNBOUND = {
     "X3": "compared with the same principal alone",
     "X4": "processor time of the broker's own code",
     "X5": "processor time of the client's own code",
-    **dict.fromkeys((f"G{number}" for number in range(1, 8)), "processor time of gateway and client, on shared cores"),
+    "G3": "compared with the SDK, which does the same work",
+    "G5": "processor time of gateway and client, on shared cores",
+    "G7": "processor time of gateway and client, on shared cores",
     "G8": "processor time of broker, gateway and browser",
 }
 """Rows whose values no limit of the machine bounds, and why."""
@@ -129,6 +132,20 @@ DISTANCES = (
     *(Distance("D2", timed.DELIVERED, subject, limits.DECODES[100]) for subject in (timed.APPENDED, timed.READ)),
     Distance("D4", timed.late("p50"), timed.OURS, limits.WRITE),
     Distance(fairness.ROW, fairness.LATENCY[0.5], fairness.ALONE, limits.WRITE),
+    *(
+        Distance("G1", what, gateway.GATEWAY, floor)
+        for what in ("POST 1 KB, CPU of a request", "POST 1 KB")
+        for floor in (gateway.ANSWERS, gateway.SENDS)
+    ),
+    *(
+        Distance("G2", what, gateway.GATEWAY, gateway.SENDS)
+        for what in ("POST 100 × 1 KB, CPU of a record", "POST 100 × 1 KB")
+    ),
+    *(
+        Distance("G4", f"page of 1,000 × 1 KB, Arrow{what}", gateway.GATEWAY, gateway.PASSES)
+        for what in (", CPU of a record", "")
+    ),
+    Distance("G6", "lease and ack, 50 a call", gateway.GATEWAY, gateway.SDK),
 )
 
 

@@ -6,6 +6,12 @@ other. G1 posts one record of 1 KB in each request, and sends the same records b
 posts 100 records as JSON. G3 posts 1 MB as Arrow, beside `send_batch`. G4 reads pages of 1,000 records. In G5 500
 listeners take 100 records a second for five seconds. G6 leases and acknowledges 50 messages a call. G7 writes three
 records in a transaction, with fsync.
+
+The floors are processes, too, which take turns with the gateway before the same broker (`bench/bare_gateway.py`):
+aiohttp that answers a POST and does nothing else; aiohttp and the SDK that store it, without rules, turns, limits and a
+log; aiohttp that passes on, not decoded, the bytes that it has fetched by a bare gRPC call, a record for each 1,000 B.
+A gateway cannot take less than the first and the last. The one that stores is what a small program takes with the same
+libraries. G6 is compared with leases and answers by the SDK in the measuring process.
 """
 
 from __future__ import annotations
@@ -27,15 +33,17 @@ import aiohttp
 import pyarrow as pa
 
 import ledgermq
+from bench import bare_gateway
 from bench.measures import Results
 from bench.ours import Cluster, cpu_s_of, rss_bytes_of
 from bench.percentiles import at
 from tests.waiting import wait_until
 
 GATEWAY, SDK = "gateway", "SDK"
+ANSWERS, SENDS, PASSES = "bare aiohttp", "aiohttp and the SDK", "aiohttp and bare gRPC"
 CONNECTIONS, VALUE_BYTES, PARTITIONS = 32, 1000, 8
 LISTENERS, LISTENED_S, LISTENED_PER_S = 500, 5.0, 100
-PAGE, LEASED = 1_000, 50
+PAGE, LEASED, LEASE_WAIT_S = 1_000, 50, 1
 ARROW = "application/vnd.apache.arrow.stream"
 OPTIONS = (
     "--streams-max=2000",
@@ -71,6 +79,13 @@ def gateway_of(folder: Path, target: str, *more: str) -> Iterator[Gateway]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def floor(*arguments: str) -> Iterator[Gateway]:
+    """Run a server that does only a part of a gateway's work (`bare_gateway`)."""
+    with bare_gateway.served(*arguments) as (url, pid):
+        yield Gateway(url, pid)
 
 
 Measured = Callable[["Rounds", Cluster, Gateway, aiohttp.ClientSession], Awaitable[None]]
@@ -145,10 +160,21 @@ async def one_record(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: a
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(5_000)
     body, headers = b"x" * VALUE_BYTES, {"Content-Type": "application/octet-stream"}
     path = f"/v1/topics/{topic}/records"
-    took_s, cpu_s, took = await _timed(gateway, count, lambda: _ok(http.post(path, data=body, headers=headers)))
-    rounds.add("G1", "POST 1 KB, CPU of a request", "µs", 1e6 * cpu_s / count)
-    rounds.add("G1", "POST 1 KB", "requests/s", count / took_s)
-    rounds.add("G1", "p99 of a record", "ms", at(sorted(took), 0.99))
+
+    async def posts(subject: str, one: Gateway) -> None:
+        took_s, cpu_s, took = await _timed(
+            one, count, lambda: _ok(http.post(one.url + path, data=body, headers=headers))
+        )
+        rounds.add("G1", "POST 1 KB, CPU of a request", "µs", 1e6 * cpu_s / count, subject)
+        rounds.add("G1", "POST 1 KB", "requests/s", count / took_s, subject)
+        if subject != ANSWERS:
+            rounds.add("G1", "p99 of a record", "ms", at(sorted(took), 0.99), subject)
+
+    await posts(GATEWAY, gateway)
+    with floor(bare_gateway.ANSWERS) as one:
+        await posts(ANSWERS, one)
+    with floor(bare_gateway.SENDS, cluster.brokers.addresses, topic) as one:
+        await posts(SENDS, one)
     async with ledgermq.connect(cluster.brokers.addresses) as client, client.producer() as producer:
 
         async def send() -> None:
@@ -162,9 +188,12 @@ async def many_records(rounds: Rounds, cluster: Cluster, gateway: Gateway, http:
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(500)
     body = {"records": [{"value": "x" * VALUE_BYTES} for _ in range(100)]}
     path = f"/v1/topics/{topic}/records"
-    took_s, cpu_s, _ = await _timed(gateway, count, lambda: _ok(http.post(path, json=body)))
-    rounds.add("G2", "POST 100 × 1 KB", "records/s", 100 * count / took_s)
-    rounds.add("G2", "POST 100 × 1 KB, CPU of a record", "µs", 1e6 * cpu_s / count / 100)
+    with floor(bare_gateway.SENDS, cluster.brokers.addresses, topic) as other:
+        for subject, one in ((GATEWAY, gateway), (SENDS, other)):
+            url = one.url + path
+            took_s, cpu_s, _ = await _timed(one, count, lambda url=url: _ok(http.post(url, json=body)))  # type: ignore[misc]
+            rounds.add("G2", "POST 100 × 1 KB", "records/s", 100 * count / took_s, subject)
+            rounds.add("G2", "POST 100 × 1 KB, CPU of a record", "µs", 1e6 * cpu_s / count / 100, subject)
 
 
 async def arrow(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
@@ -194,15 +223,19 @@ async def pages(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohtt
     topic = cluster.new_topic(1)
     await asyncio.to_thread(cluster.client, "produce", topic, records=PAGE, value_bytes=VALUE_BYTES, via="send_batch")
     path = f"/v1/topics/{topic}/partitions/0/records?from=earliest&values=text&limit={PAGE}"
-    for name, accept, count in (("JSON", "application/json", 100), ("Arrow", ARROW, 500)):
-        count, headers = rounds.count(count), {"Accept": accept}
 
-        async def one(headers: dict[str, str] = headers) -> None:
-            await _ok(http.get(path, headers=headers))
+    async def gets(subject: str, one: Gateway, name: str, accept: str, most: int) -> None:
+        count, headers = rounds.count(most), {"Accept": accept}
+        page = await _ok(http.get(one.url + path, headers=headers))
+        records = count * (PAGE if subject == GATEWAY else len(page) / VALUE_BYTES)
+        took_s, cpu_s, _ = await _timed(one, count, lambda: _ok(http.get(one.url + path, headers=headers)))
+        rounds.add("G4", f"page of 1,000 × 1 KB, {name}", "records/s", records / took_s, subject)
+        rounds.add("G4", f"page of 1,000 × 1 KB, {name}, CPU of a record", "µs", 1e6 * cpu_s / records, subject)
 
-        took_s, cpu_s, _ = await _timed(gateway, count, one)
-        rounds.add("G4", f"page of 1,000 × 1 KB, {name}", "records/s", PAGE * count / took_s)
-        rounds.add("G4", f"page of 1,000 × 1 KB, {name}, CPU of a record", "µs", 1e6 * cpu_s / count / PAGE)
+    await gets(GATEWAY, gateway, "JSON", "application/json", 100)
+    await gets(GATEWAY, gateway, "Arrow", ARROW, 500)
+    with floor(bare_gateway.PASSES, cluster.brokers.addresses, topic) as other:
+        await gets(PASSES, other, "Arrow", ARROW, 500)
 
 
 async def listeners(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
@@ -244,28 +277,51 @@ async def listeners(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: ai
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+Lease = Callable[[], Awaitable[int]]
+"""Leases messages and acknowledges them; returns how many there were."""
+
+
 async def leases(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
     topic, records = cluster.new_topic(PARTITIONS), rounds.count(25_000)
     given = {"records": records, "value_bytes": VALUE_BYTES, "via": "send_batch"}
     await asyncio.to_thread(lambda: cluster.client("produce", topic, **given))
-    wanted = {"topics": [topic], "max": LEASED, "wait_ms": 1000}
+    wanted = {"topics": [topic], "max": LEASED, "wait_ms": 1000 * LEASE_WAIT_S}
+
+    async def over_http() -> int:
+        leased = await (await http.post("/v1/queues/workers/leases", json=wanted)).json()
+        if leased["messages"]:
+            answers = {"answers": [{"handle": each["handle"]} for each in leased["messages"]]}
+            await _ok(http.post("/v1/queues/workers/answers", json=answers))
+        return len(leased["messages"])
+
+    cpu_s = gateway.cpu_s
+    done, took_s = await _drained(over_http)
+    rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s)
+    rounds.add("G6", "lease and ack, CPU of a message", "µs", 1e6 * (gateway.cpu_s - cpu_s) / done)
+    async with ledgermq.connect(cluster.brokers.addresses) as client:
+
+        async def by_the_sdk() -> int:
+            leased = await client.queues.lease(topic, "others", max_records=LEASED, wait=LEASE_WAIT_S)
+            if leased:
+                await client.queues.answer([ledgermq.LeaseAnswer(each.handle) for each in leased])
+            return len(leased)
+
+        done, took_s = await _drained(by_the_sdk)
+        rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s, SDK)
+
+
+async def _drained(lease: Lease) -> tuple[int, float]:
+    """Return how many messages were handled until none was left, and the seconds that it took."""
     done = 0
 
     async def work() -> None:
         nonlocal done
-        while True:
-            leased = await (await http.post("/v1/queues/workers/leases", json=wanted)).json()
-            if not leased["messages"]:
-                return
-            answers = {"answers": [{"handle": each["handle"]} for each in leased["messages"]]}
-            await _ok(http.post("/v1/queues/workers/answers", json=answers))
-            done += len(leased["messages"])
+        while count := await lease():
+            done += count
 
-    begun_s, cpu_s = time.perf_counter(), gateway.cpu_s
+    begun_s = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
-    took_s = time.perf_counter() - begun_s - wanted["wait_ms"] / 1000  # type: ignore[operator]  # the last call found nothing
-    rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s)
-    rounds.add("G6", "lease and ack, CPU of a message", "µs", 1e6 * (gateway.cpu_s - cpu_s) / done)
+    return done, time.perf_counter() - begun_s - LEASE_WAIT_S  # the last call found nothing
 
 
 async def transactions(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
