@@ -329,3 +329,27 @@ async def test_a_filter_that_lets_little_pass_asks_for_more_until_it_has_a_page_
         assert (page.messages, page.at_end) == ([], False)
         assert 0 < sum(page.next.values()) < 3_000
         assert sum(sent) < 2_200_000
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@in_cluster("a:1")
+async def test_a_filter_that_lets_nothing_pass_ends_a_page_that_goes_down(cluster: Cluster, partitions: int) -> None:
+    """It went on to the beginning, however far that was: a page of a long topic came too late, again and again."""
+    async with cluster.client() as client, client.producer() as producer:
+        await client.create_topic("t", partitions, {"compression.type": "none"})
+        for number in range(3_000):
+            tag = "eu" if number in (0, 5, 2_990) else "us"
+            at_us = BEGIN_US + number
+            producer.send("t", b"%4d" % number + bytes(1_000), tag=tag, partition=number % partitions, timestamp=at_us)
+            if number % 50 == 0:
+                await producer.flush()
+        await producer.flush()
+        first = await client.read("t", order="newest", filter="eu", bytes_max=50_000)
+        assert ([each.value[:4] for each in first.messages], first.at_end) == ([b"2990"], False)
+        assert 0 < sum(first.next.values()) < 2_990
+        pages = await all_pages(client, "newest", filter="eu", bytes_max=50_000)
+        assert 4 <= len(pages) <= 60
+        found = [each.value[:4] for page in pages for each in page.messages]
+        assert found[0] == b"2990"
+        assert sorted(found) == [b"   0", b"   5", b"2990"]
+        assert partitions > 1 or found[1] == b"   5"

@@ -47,6 +47,7 @@ POLL_S_MAX = 5.0
 """One question waits at a broker no longer than this, and half of the time of an attempt."""
 PARTITION_BYTES, TOGETHER = 256 * 1024, 8
 """What is asked for each of several partitions at least, and of how many: a broker reads so much of so many at once."""
+FILTERED_PAGES_MAX = 8  # a page that goes down, by a filter, looks at as many bytes as so many pages may have
 STEP_RECORDS = 64
 """Records that are looked at first, going down, in all partitions together. Steps double."""
 
@@ -93,19 +94,20 @@ class Pages:
         filter_text: str,
     ) -> Page:
         """See `Client.read`."""
-        _check("records_max", records_max, RECORDS_MAX)
-        _check("bytes_max", bytes_max, 4 * BYTES_MAX)
+        for name, given, most in (("records_max", records_max, RECORDS_MAX), ("bytes_max", bytes_max, 4 * BYTES_MAX)):
+            if type(given) is not int or not 0 < given <= most:
+                raise InvalidRequest(f"{name} must be 1 to {most}, not {given!r}")
         if order not in ("oldest", "newest"):
             raise InvalidRequest(f"order must be 'oldest' or 'newest', not {order!r}")
         deadline = self._context.connections.deadline() + wait_s
         wanted = await self._partitions(topic, partitions, deadline)
         begin = start or ("earliest" if order == "oldest" else "latest")
-        given = check_start(begin, [topic], self._context.connections.now())
-        check_known(given, wanted)
+        places = check_start(begin, [topic], self._context.connections.now())
+        check_known(places, wanted)
         run = _Run(self._context, topic, deadline, records_max, bytes_max, filter_text)
         if order == "newest":
-            return await run.newest(await self._resolved(given, wanted, "latest", deadline))
-        return await run.oldest(await self._resolved(given, wanted, "earliest", deadline), wait_s)
+            return await run.newest(await self._resolved(places, wanted, "latest", deadline))
+        return await run.oldest(await self._resolved(places, wanted, "earliest", deadline), wait_s)
 
     async def _partitions(
         self, topic: str, partitions: int | Iterable[int] | None, deadline: float
@@ -181,8 +183,8 @@ class _Run:
         def lacks(at: TopicPartition) -> bool:
             if (known := answers.get(at)) is None:
                 return True
-            goes_on = known.left < least and known.has_more and known.rows.data_bytes < self._bytes_max
-            return goes_on and self._seen.bytes < self._sent_bytes_max
+            has_room = known.left < least and known.rows.data_bytes < self._bytes_max
+            return has_room and known.next < known.high_watermark and self._seen.bytes < self._sent_bytes_max
 
         while asked := [at for at in positions if lacks(at)]:
             have = min(answers[at].left if at in answers else 0 for at in asked)
@@ -217,7 +219,7 @@ class _Run:
             for at in empty:
                 if at in answers and (answer := answers[at]).left:
                     heappush(heads, (min(answer.rows.times_us[len(answer.places)], now_us), at))
-            if not heads or (count and not answers[at].left and answers[at].has_more):
+            if not heads or (count and answers[at].runs_out):
                 break
             _, at = heappop(heads)
             taken = answers[at].places
@@ -242,7 +244,7 @@ class _Run:
             for at in empty:
                 if down_left := downs[at].left:
                     heappush(heads, (-min(downs[at].rows.times_us[down_left - 1], now_us), at))
-            if not heads:
+            if not heads or (count and downs[at].runs_out):
                 break
             _, at = heappop(heads)
             down = downs[at]
@@ -262,7 +264,9 @@ class _Run:
 
     async def _fill(self, downs: Mapping[TopicPartition, Down]) -> None:
         """Read more of partitions of which everything is taken, until each has a record or is at its beginning."""
-        while empty := [at for at, down in downs.items() if not down.left and down.low > down.log_start]:
+        while empty := [at for at, down in downs.items() if down.runs_out]:
+            if self._filter is not None and self._seen.bytes >= FILTERED_PAGES_MAX * self._bytes_max:
+                return  # the page would come too late, and say no place to go on
             lows = {at: max(downs[at].log_start, downs[at].low - downs[at].step) for at in empty}
             try:
                 read = await self._ranges({at: (low, downs[at].low) for at, low in lows.items()})
@@ -392,8 +396,3 @@ class _Run:
             {partition: ends[0] for partition, ends in self._ends.items()},
             {partition: ends[1] for partition, ends in self._ends.items()},
         )
-
-
-def _check(name: str, given: int, most: int) -> None:
-    if type(given) is not int or not 0 < given <= most:
-        raise InvalidRequest(f"{name} must be 1 to {most}, not {given!r}")

@@ -127,9 +127,9 @@ class Answer:
         return len(self.rows) - len(self.places)
 
     @property
-    def has_more(self) -> bool:
-        """Return whether more is in the log than was sent."""
-        return self.next < self.high_watermark
+    def runs_out(self) -> bool:
+        """Return whether all that was sent is taken, and more is in the log."""
+        return not self.left and self.next < self.high_watermark
 
     @property
     def after(self) -> int:
@@ -157,6 +157,11 @@ class Down:
     left: int = 0
     taken: list[pa.Table] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+
+    @property
+    def runs_out(self) -> bool:
+        """Return whether all that was read is taken, and more is in the log."""
+        return not self.left and self.low > self.log_start
 
     def read(self, rows: Rows, low: int) -> None:
         """Go on with records that were read below the ones before, of which all are taken."""
