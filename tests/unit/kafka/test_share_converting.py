@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
+from ledgermq.client.messages.expiry import EXPIRES_MS, TopicTtl
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.records import encode_batch
 from ledgermq_broker.kafka.handlers.shares.converting import DELIVERIES_MAX, Sent, sent
@@ -75,3 +76,24 @@ def test_a_batch_that_cannot_be_read_is_left_and_others_are_sent(damaged: int, g
     assert offsets(found) == list(range(good[0], good[1] + 1))
     assert spans(found.ranges) == [(*good, 1)]
     assert spans(found.left) == [(10 * damaged, 10 * damaged + 9, 1)]
+
+
+def test_expired_messages_are_neither_sent_nor_left() -> None:
+    part, payload = leased([(0, 3, 1), (6, 12, 2), (13, 29, 1)], 0, 10, 20)
+    expires = {1: 1000, 2: 1000, 3: 5000, 6: 1000, 12: 1000, 13: 1000}
+    for at in (0, 1):
+        rows = [
+            {"value": b"v", "headers": [{"key": EXPIRES_MS, "value": b"%d" % expires[n]}] if n in expires else None}
+            for n in range(10 * at, 10 * at + 10)
+        ]
+        payload[at] = encode_batch(batch_of(rows))
+        part.batches[at].length, part.batches[at].crc = len(payload[at]), crc32c(payload[at])
+    found = sent(part, payload, bytes_max=10**6, first=True, now_us=1_000_000)
+    assert offsets(found) == [0, 3, *range(7, 12), *range(14, 30)]
+    assert spans(found.expired) == [(1, 2, 1), (6, 6, 2), (12, 12, 2), (13, 13, 1)]
+    assert (spans(found.ranges), found.left) == ([(0, 0, 1), (3, 3, 1), (7, 11, 2), (14, 29, 1)], [])
+    earlier = sent(part, payload, bytes_max=10**6, first=True, now_us=999_999)
+    assert (earlier.expired, len(offsets(earlier))) == ([], 28)
+    by_topic = sent(part, payload, bytes_max=10**6, first=True, now_us=2**61, ttl=TopicTtl(None, 1000))
+    assert (by_topic.records, by_topic.ranges, by_topic.left) == ([], [], [])
+    assert spans(by_topic.expired) == [(0, 3, 1), (6, 12, 2), (13, 29, 1)]

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ledgermq.buffers import Buffer
+from ledgermq.client.messages.expiry import TopicTtl, expiries_of
 from ledgermq.errors import DataDamaged
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.wire.answers import decoded
@@ -25,13 +27,14 @@ DELIVERIES_MAX = 5
 @dataclass(slots=True)
 class Sent:
     """What a client gets of one partition. `left`: leased, but without room in this answer, or in a batch that cannot
-    be read (`damage`). `failed`: delivered as often as is allowed, and never finished. `payload`: the bytes of each
-    batch, if there are such.
+    be read (`damage`). `expired`: their time to live is over. `failed`: delivered as often as is allowed, and never
+    finished. `payload`: the bytes of each batch, if there are such.
     """
 
     records: list[Buffer] = field(default_factory=list)
     ranges: list[pb.LeasedRange] = field(default_factory=list)
     left: list[pb.LeasedRange] = field(default_factory=list)
+    expired: list[pb.LeasedRange] = field(default_factory=list)
     failed: list[pb.LeasedRange] = field(default_factory=list)
     payload: Sequence[Buffer] = ()
     damage: DataDamaged | None = None
@@ -41,9 +44,17 @@ class Sent:
         return sum(map(len, self.records))
 
 
-def sent(part: pb.LeasedPartition, payload: Sequence[Buffer], *, bytes_max: int, first: bool) -> Sent:
+def sent(
+    part: pb.LeasedPartition,
+    payload: Sequence[Buffer],
+    *,
+    bytes_max: int,
+    first: bool,
+    ttl: TopicTtl | None = None,
+    now_us: int = 0,
+) -> Sent:
     """Convert what was leased of one partition. `payload`: the bytes of each batch. `bytes_max`: bound of the records.
-    `first`: the answer has no record yet, so one batch may be larger.
+    `first`: the answer has no record yet, so one batch may be larger. `ttl`: of the topic. `now_us`: since the epoch.
     """
     found = Sent(failed=[each for each in part.ranges if each.deliveries > DELIVERIES_MAX])
     if found.failed:
@@ -63,6 +74,9 @@ def sent(part: pb.LeasedPartition, payload: Sequence[Buffer], *, bytes_max: int,
                 found.damage = damage
                 bad.add(number)
                 continue
+            pieces[number] = _living(
+                pieces[number], batch.base_offset, expiries_of(records, ttl), now_us, found.expired
+            )
             for one in pieces[number]:
                 yield one.first, records.slice(one.first - batch.base_offset, one.last - one.first + 1)
 
@@ -88,6 +102,19 @@ def _inside(batch: pb.FetchedBatch, wanted: Sequence[pb.LeasedRange]) -> Iterato
         if each.first > last:
             return
         yield pb.LeasedRange(first=max(each.first, base), last=min(each.last, last), deliveries=each.deliveries)
+
+
+def _living(
+    pieces: list[pb.LeasedRange], base: int, expiries: pa.Array | None, now_us: int, expired: list[pb.LeasedRange]
+) -> list[pb.LeasedRange]:
+    """Return the parts of ranges, of the batch at `base`, that have not expired; add the others to `expired`."""
+    if expiries is None or not pc.any(over := pc.less_equal(expiries, now_us)).as_py():
+        return pieces
+    is_over, living = over.to_pylist(), list[pb.LeasedRange]()
+    for one in pieces:
+        for offset in range(one.first, one.last + 1):
+            _add(expired if is_over[offset - base] else living, offset, offset, one.deliveries)
+    return living
 
 
 def _add(ranges: list[pb.LeasedRange], first: int, last: int, deliveries: int) -> None:

@@ -5,6 +5,7 @@
     the connection ends     what is held is given back at once, and the delivery counts: a message may have ended the
                             program. A session that a client closes gives it back without that
     too many deliveries     the message goes to the dead letters of its group (`burying`)
+    expired messages        finished without a delivery, as our own members do it
     only errors             wait up to `ERRORS_WAIT_S`: a client asks again at once
 
 A group begins in a partition that it has not read yet where the broker's settings say.
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from ledgermq.buffers import KIB, MIB
+from ledgermq.client.messages.expiry import TopicTtl
 from ledgermq.errors import InvalidRequest, LedgerMQError, ResourceExhausted, UnknownTopic
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
@@ -78,6 +80,7 @@ class ShareHandler:
         self._sessions = Sessions(room)
         self._names = TopicNames(brokers)
         self._burying = Burying(sources, run_blocking)
+        self._now_us = sources.now_us
         self._api: BrokerApi | None = None
 
     # Calls
@@ -206,6 +209,7 @@ class ShareHandler:
                 places[topic.name, place.partition] = place
         if not places:
             return found
+        ttls = await self._names.ttls(asked.api, (name for name, _ in places))
         has_others = len(places) < len(session.partitions)
         wait_s = 0.0 if found else min(TURN_S, wait_s) if has_others else wait_s
         try:
@@ -214,7 +218,7 @@ class ShareHandler:
             await asyncio.sleep(min(wait_s, max(PAUSE_S, (error.retry_after_ms or 0) / 1000)))
             return found
         self._note(session, frame, places)
-        convert = partial(_converted, frame, places)
+        convert = partial(_converted, frame, places, ttls, self._now_us())
         parts: Found = await (self._run_blocking(convert) if frame.payload_bytes > INLINE_BYTES_MAX else _now(convert))
         await self._sort_out(asked.api, session, frame, parts, places)
         return found | {place: one for place, one in parts.items() if isinstance(one, LedgerMQError) or one.ranges}
@@ -257,7 +261,7 @@ class ShareHandler:
         parts: Found,
         places: Mapping[tuple[str, int], Place],
     ) -> None:
-        """Give back what the answer has no room for, and bury what was delivered too often."""
+        """Give back what the answer has no room for, finish what has expired, bury what was delivered too often."""
         words: dict[Partition, Spans] = {}
         dead: dict[tuple[Topic, Place], Failed] = {}
         for part in frame.header.partitions:
@@ -268,8 +272,9 @@ class ShareHandler:
             if found.failed:
                 dead[topic, place] = Failed(part, found.payload, found.failed)
             spans = [
-                pb.SharedSpan(first=one.first, last=one.last, epoch=part.epoch, lease=part.lease, word=pb.RETURN)
-                for one in found.left
+                pb.SharedSpan(first=one.first, last=one.last, epoch=part.epoch, lease=part.lease, word=word)
+                for ranges, word in ((found.left, pb.RETURN), (found.expired, pb.ACCEPT))
+                for one in ranges
             ]
             if spans:
                 words[topic, place.partition] = spans
@@ -305,8 +310,10 @@ async def _now(convert: Callable[[], Found]) -> Found:
     return convert()
 
 
-def _converted(frame: ShareFetchFrame, of_name: Mapping[tuple[str, int], Place]) -> Found:
-    """Convert an answer, until it is full."""
+def _converted(
+    frame: ShareFetchFrame, of_name: Mapping[tuple[str, int], Place], ttls: Mapping[str, TopicTtl | None], now_us: int
+) -> Found:
+    """Convert an answer, until it is full. `ttls`: by topic."""
     found: Found = {}
     payload = memoryview(frame.payload[0] if len(frame.payload) == 1 else b"".join(frame.payload))
     at, left, is_first = 0, ANSWER_BYTES_MAX, True
@@ -319,7 +326,8 @@ def _converted(frame: ShareFetchFrame, of_name: Mapping[tuple[str, int], Place])
         if part.HasField("error"):
             found[place] = error_from_proto(part.error)
             continue
-        one = found[place] = sent(part, pieces, bytes_max=left, first=is_first)
+        ttl = ttls.get(part.topic)
+        one = found[place] = sent(part, pieces, bytes_max=left, first=is_first, ttl=ttl, now_us=now_us)
         left -= one.size_bytes
         is_first = is_first and not one.records
     return found
