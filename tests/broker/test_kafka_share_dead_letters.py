@@ -15,15 +15,15 @@ from ledgermq.errors import InvalidRequest
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame, decode_produce, encode_frame, varint
 from ledgermq.protocol.status import error_from_proto
+from ledgermq_broker.kafka.handlers.shares.acknowledging import BURYING_S
 from ledgermq_broker.kafka.handlers.shares.converting import DELIVERIES_MAX
-from ledgermq_broker.kafka.handlers.shares.fetching import BURYING_S
 from ledgermq_ledger import keys
 from tests.broker.access import RULES, change, token
 from tests.broker.cluster import frame_of, read_all
 from tests.broker.kafka_sharers import RELEASE, Sharer, SharerLine
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.broker.test_kafka_identity import proven, topic
-from tests.broker.test_kafka_share_groups import produce, sharer, shares
+from tests.broker.test_kafka_share_groups import produce, sent_now, sharer, shares
 from tests.broker.test_kafka_share_offsets import BUNDLES, EARLIEST
 
 PAUSE_S = 6.0
@@ -59,7 +59,7 @@ async def test_the_copies_lie_at_other_brokers_and_say_where_they_come_from(clus
     member = await sharer(cluster)
     places: set[tuple[str, str]] = set()
     for number in range(3):
-        await produce(cluster, b"bad %d" % number, b"worse %d" % number, partition=number)
+        await sent_now(cluster, b"bad %d" % number, b"worse %d" % number, partition=number)
         line = await member.line(number)
         line.epoch = 0
         await worn_out(line, number)

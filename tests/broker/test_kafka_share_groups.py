@@ -403,11 +403,11 @@ async def test_expired_messages_are_finished_without_a_delivery(cluster: KafkaCl
     assert (info.start, info.end) == (6, 6)
 
 
-async def sent_now(cluster: KafkaCluster, *values: bytes) -> None:
+async def sent_now(cluster: KafkaCluster, *written: bytes, partition: int = 0) -> None:
     """Produce messages with the time of now, from which their time to live counts."""
     async with cluster.client() as client, client.producer() as producer:
-        for value in values:
-            await producer.send("t", value, partition=0)
+        for value in written:
+            await producer.send("t", value, partition=partition)
 
 
 @in_kafka_cluster("a:1", **EARLIEST)

@@ -93,6 +93,11 @@ def test_two_members_share_a_topic_and_one_is_killed(
         wait_until(lambda: set(lines(*logs)) | last_of(logs[0]) >= set(values), PATIENCE_S, what="all is done")
     done = Counter(lines(*logs))
     assert max(done.values()) == 1, "at most one member's word counts for a message"
+    with connect(address) as client:
+        letters = client.dead_letters.list(group).letters
+    assert {(each.message.value, each.failures.error) for each in letters} == {
+        (b"bad%d" % number, "a member rejected it") for number in range(5)
+    }
     assert {
         line.split()[2] for log in logs for line in log.read_text().splitlines() if line.startswith("done again")
     } <= {

@@ -173,13 +173,16 @@ beside them, or expect offsets of control records, which there are none of here.
   messages come again at once. When a client's connection ends, so do the locks that it had. Each of
   these deliveries counts, because the message may be what ended the program; one that a closing
   client gives back does not. A message that was delivered five times goes to the [dead
-  letters](queues.md#dead-letters) of the group, `<group>.dlq`, as with our own members. With rules,
-  the program needs the rights to describe, create and write that topic; without them, or if no
-  topic can have that name or take a copy so large, the message is finished without a copy, as in
-  Kafka 4.1, and so is one that is rejected: it stays in its topic. For every other reason, such as
-  a quota or `accept.publish`, a message whose copy cannot be stored comes again after five seconds.
-  Of an acknowledgement for offsets that are only partly held, what is held counts, and the answer
-  is `INVALID_RECORD_STATE`. A group begins where
+  letters](queues.md#dead-letters) of the group, `<group>.dlq`, as with our own members, and one
+  that a member rejects goes there at once; Kafka 4.1 has no dead letters, and leaves both in their
+  topic. With rules, the program needs the rights to describe, create and write the topic of the
+  dead letters; without them, or if no topic can have that name or take a copy so large, the message
+  is finished without a copy, as in Kafka 4.1. For every other reason, such as a quota or
+  `accept.publish`, a message whose copy cannot be stored comes again after five seconds, and a
+  member that has rejected it gets `INVALID_RECORD_STATE`, with the reason. Messages whose [time to
+  live](expiry.md) is over are finished without a delivery. Of an acknowledgement for offsets that
+  are only partly held, what is held counts, and the answer is `INVALID_RECORD_STATE`. A group
+  begins where
   `kafka_share_auto_offset_reset` says, at the end by default; Kafka's tools and `ledgermq queue
   reset` let it begin elsewhere. To Kafka's tools a group is empty when the coordinator knows no
   members of this protocol, so stop members of ours before you set offsets, or delete the group. A

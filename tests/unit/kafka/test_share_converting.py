@@ -83,7 +83,11 @@ def test_expired_messages_are_neither_sent_nor_left() -> None:
     expires = {1: 1000, 2: 1000, 3: 5000, 6: 1000, 12: 1000, 13: 1000}
     for at in (0, 1):
         rows = [
-            {"value": b"v", "headers": [{"key": EXPIRES_MS, "value": b"%d" % expires[n]}] if n in expires else None}
+            {
+                "value": b"v",
+                "timestamp": 0,
+                "headers": [{"key": EXPIRES_MS, "value": b"%d" % expires[n]}] if n in expires else None,
+            }
             for n in range(10 * at, 10 * at + 10)
         ]
         payload[at] = encode_batch(batch_of(rows))
@@ -94,6 +98,7 @@ def test_expired_messages_are_neither_sent_nor_left() -> None:
     assert (spans(found.ranges), found.left) == ([(0, 0, 1), (3, 3, 1), (7, 11, 2), (14, 29, 1)], [])
     earlier = sent(part, payload, bytes_max=10**6, first=True, now_us=999_999)
     assert (earlier.expired, len(offsets(earlier))) == ([], 28)
-    by_topic = sent(part, payload, bytes_max=10**6, first=True, now_us=2**61, ttl=TopicTtl(None, 1000))
-    assert (by_topic.records, by_topic.ranges, by_topic.left) == ([], [], [])
-    assert spans(by_topic.expired) == [(0, 3, 1), (6, 12, 2), (13, 29, 1)]
+    by_topic = sent(part, payload, bytes_max=10**6, first=True, now_us=1_000_000, ttl=TopicTtl(None, 1000))
+    assert offsets(by_topic) == list(range(20, 30)), "those without a timestamp"
+    assert (spans(by_topic.ranges), by_topic.left) == ([(20, 29, 1)], [])
+    assert spans(by_topic.expired) == [(0, 3, 1), (6, 12, 2), (13, 19, 1)]

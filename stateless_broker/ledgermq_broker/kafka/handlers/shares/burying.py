@@ -1,5 +1,5 @@
-"""Put messages that were delivered too often into the dead letters of their group, as our own members do
-(`ledgermq.client.queues.dead_letters`): the copy is stored first, then the message is finished.
+"""Put messages that were delivered too often, or that a member rejects, into the dead letters of their group, as our
+own members do (`ledgermq.client.queues.dead_letters`): the copy is stored first, then the message is finished.
 
 the topic        `<group>.dlq`, made at the first dead letter by the right of the caller; it takes any size
 the copy         its partition is that of the message; this broker hands it to the owner
@@ -52,6 +52,7 @@ from ledgermq_broker.paths.values import Value, produce_frame
 from ledgermq_ledger import keys
 
 COPIES_AT_ONCE = 8
+TOO_LATE = "it was not stored in time"
 LAST_WORDS = "its last delivery was not answered"
 """As our own members say of such a message."""
 SIZE = "max.message.bytes"
@@ -75,13 +76,13 @@ OF_ONE = (MessageTooLarge, InvalidRecord)
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Messages of one partition that were delivered too often. `part`: what was leased of it. `payload`: the bytes of
-    each of its batches.
+    """Messages of one partition that are dead. `part`: what was leased of it. `payload`: the bytes of each of its
+    batches.
     """
 
     part: pb.LeasedPartition
     payload: Sequence[Buffer]
-    ranges: Sequence[pb.LeasedRange]
+    ranges: list[pb.LeasedRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,18 @@ class Burying:
         self._finding = asyncio.Lock()
         self._told: set[str] = set()
 
-    async def bury(self, api: BrokerApi, group: str, failed: Failed, until_s: float) -> list[pb.SharedSpan]:
-        """Store the copies; return what is to be said about the messages. `until_s`: of the loop; what is not stored
-        by then comes again. Raises Unauthenticated.
+    async def bury(
+        self, api: BrokerApi, group: str, failed: Failed, until_s: float, text: str = LAST_WORDS
+    ) -> tuple[list[pb.SharedSpan], str]:
+        """Store the copies, with the text as their error. Return what is to be said about each message, and why some
+        come again, "" if none does. `until_s`: of the loop; what is not stored by then comes again. Raises
+        Unauthenticated.
         """
         dead: list[Dead] = await self._run_blocking(lambda: _dead(failed))
-        is_refused = False
+        is_refused, why = False, ""
 
         async def word(offset: int, deliveries: int, message: Message | DataDamaged) -> pb.SharedSpan:
-            nonlocal is_refused
+            nonlocal is_refused, why
             finished = pb.SharedSpan(
                 first=offset, last=offset, epoch=failed.part.epoch, lease=failed.part.lease, word=pb.REJECT
             )
@@ -124,7 +128,7 @@ class Burying:
             try:
                 if not is_refused:  # what comes behind a refused one would wait for as long, and leases end meanwhile
                     async with asyncio.timeout_at(until_s):
-                        await self._copy(api, group, message, deliveries)
+                        await self._copy(api, group, message, deliveries, text)
                     return finished
             except Unauthenticated:
                 raise
@@ -133,20 +137,22 @@ class Burying:
                     self._tell(group, error)
                     return finished
                 is_refused = is_refused or not isinstance(error, OF_ONE)
+                why = why or error.message
                 log.warning("a dead letter could not be stored", group=group, offset=offset, error=error.message)
             except TimeoutError:
-                is_refused = True
+                is_refused, why = True, why or TOO_LATE
                 log.warning("a dead letter was not stored in time", group=group, offset=offset)
             finished.word, finished.time_ms = pb.RELEASE_SHARE, REFUSED_PAUSE_MS
             return finished
 
-        return await all_of((word(*each) for each in dead), COPIES_AT_ONCE)
+        return list(await all_of((word(*each) for each in dead), COPIES_AT_ONCE)), why
 
-    async def _copy(self, api: BrokerApi, group: str, message: Message, deliveries: int) -> None:
+    async def _copy(self, api: BrokerApi, group: str, message: Message, deliveries: int, text: str) -> None:
         """Store the copy of one message. Raises NoLetters, and what the calls raise."""
         letters = await self._found(api, group, message.topic)
+        failures = Failures(group, origin_of(message), deliveries, self._sources.now_ms(), text)
         try:
-            await self._stored(api, group, message, deliveries, letters)
+            await self._stored(api, message, failures, letters)
         except UnknownTopic:
             self._forget(group, message.topic, letters)
             raise
@@ -154,15 +160,14 @@ class Burying:
             self._forget(group, message.topic, letters)
             letters = await self._found(api, group, message.topic)
             try:
-                await self._stored(api, group, message, deliveries, letters)
+                await self._stored(api, message, failures, letters)
             except MessageTooLarge as error:
                 if letters.may_alter:
                     raise
                 raise NoLetters(error.message) from error
 
-    async def _stored(self, api: BrokerApi, group: str, message: Message, deliveries: int, letters: _Letters) -> None:
+    async def _stored(self, api: BrokerApi, message: Message, failures: Failures, letters: _Letters) -> None:
         now_us = self._sources.now_us()
-        failures = Failures(group, origin_of(message), deliveries, now_us // 1000, LAST_WORDS)
         expiry = Expiry(lambda _: letters.ttl, self._sources.now_us)
         expires_us = expiry.expires_us(message.topic, message.headers, message.timestamp_us)
         copy = copy_of(message, failures, letters.name, None, expires_us=expires_us)

@@ -5,6 +5,7 @@
     the connection ends     what is held is given back at once, and the delivery counts: a message may have ended the
                             program. A session that a client closes gives it back without that
     too many deliveries     the message goes to the dead letters of its group (`burying`)
+    rejected messages       go there, too, before they are finished (`acknowledging`)
     expired messages        finished without a delivery, as our own members do it
     only errors             wait up to `ERRORS_WAIT_S`: a client asks again at once
 
@@ -34,7 +35,17 @@ from ledgermq_broker.kafka.handlers.asked import Asked
 from ledgermq_broker.kafka.handlers.fetch import ERRORS_WAIT_S, TURN_S, WAIT_S_MAX, let_go
 from ledgermq_broker.kafka.handlers.groups.membership import group_code
 from ledgermq_broker.kafka.handlers.groups.names import inside
-from ledgermq_broker.kafka.handlers.shares.acknowledging import PAUSE_S, Heard, Partition, Spans, Topic, say
+from ledgermq_broker.kafka.handlers.shares.acknowledging import (
+    BURIED_AT_ONCE,
+    BURYING_S,
+    PAUSE_S,
+    Heard,
+    Partition,
+    Spans,
+    Topic,
+    bury_rejected,
+    say,
+)
 from ledgermq_broker.kafka.handlers.shares.answers import acknowledge_answer, fetch_answer, fetched_partition
 from ledgermq_broker.kafka.handlers.shares.burying import Burying, Failed
 from ledgermq_broker.kafka.handlers.shares.converting import Sent, sent
@@ -53,10 +64,6 @@ ANSWER_BYTES_MAX = 16 * MIB
 """Of records in one answer, whatever a client asks for."""
 INLINE_BYTES_MAX = 256 * KIB
 CLOSE_S = 5.0
-BURYING_S = 5.0
-"""For the dead letters of one turn, so that the leases of what the client gets go on."""
-BURIED_AT_ONCE = 8
-"""Partitions: one whose dead letters have to wait holds up no other."""
 LATEST = "latest"
 
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -170,9 +177,14 @@ class ShareHandler:
             else:
                 words[topic, place.partition] = spans
                 asked_of[topic, place.partition] = place, are_held
-        for partition, answer in (await say(api, session.group, session.member, words)).items():
-            place, are_held = asked_of[partition]
+        places_of = {at: place for at, (place, _) in asked_of.items()}
+        told = await bury_rejected(api, session, self._burying, words, places_of)
+        answers = await say(api, session.group, session.member, {at: spans for at, spans in words.items() if spans})
+        for partition, (place, are_held) in asked_of.items():
+            answer = answers.get(partition, Heard())
             session.leases.ended(place, answer.spans)
+            if not answer.code:
+                answer = told.get(partition, answer)
             heard[place] = answer if are_held or answer.code else _not_held()
         return heard
 
@@ -250,7 +262,7 @@ class ShareHandler:
         now_s = asyncio.get_running_loop().time()
         for part in frame.header.partitions:
             until_s = now_s + part.lease_ms / 1000
-            held = [Held(one.first, one.last, part.epoch, part.lease, until_s) for one in part.ranges]
+            held = [Held(one.first, one.last, part.epoch, part.lease, until_s, one.deliveries) for one in part.ranges]
             session.leases.note(places[part.topic, part.partition], held, now_s)
 
     async def _sort_out(
@@ -286,7 +298,7 @@ class ShareHandler:
         until_s = asyncio.get_running_loop().time() + BURYING_S
 
         async def bury(topic: Topic, place: Place, failed: Failed) -> None:
-            spans = await self._burying.bury(api, session.group, failed, until_s)
+            spans, _ = await self._burying.bury(api, session.group, failed, until_s)
             session.leases.ended(place, spans)
             await say(api, session.group, session.member, {(topic, place.partition): spans}, again_s=0.0)
 

@@ -7,8 +7,9 @@ here with the offsets that an answer has leased. Pure.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from ledgermq.errors import InvalidRequest
@@ -44,13 +45,16 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Offsets from `first` to `last`, inclusive, leased under (`epoch`, `lease`) until about `until_s` (monotonic)."""
+    """Offsets from `first` to `last`, inclusive, leased under (`epoch`, `lease`) until about `until_s` (monotonic).
+    `deliveries`: of each, with this one.
+    """
 
     first: int
     last: int
     epoch: int
     lease: int
     until_s: float
+    deliveries: int = 1
 
 
 def runs_of(batches: Sequence[Batch]) -> list[Run]:
@@ -78,6 +82,14 @@ def _runs(first: int, last: int, types: Sequence[int]) -> Iterator[Run]:
             until = last if number == len(types) else first + number - 1
             yield Run(first + at, until, WORDS[types[at]])
             at = number
+
+
+def parted(span: pb.SharedSpan, chosen: Collection[int]) -> Iterator[tuple[bool, pb.SharedSpan]]:
+    """Yield the parts of a span that are among the chosen offsets, and those that are not."""
+    for is_chosen, offsets in groupby(range(span.first, span.last + 1), chosen.__contains__):
+        found = list(offsets)
+        one = pb.SharedSpan(first=found[0], last=found[-1], epoch=span.epoch, lease=span.lease, word=span.word)
+        yield is_chosen, one
 
 
 class Leases:
@@ -115,6 +127,10 @@ class Leases:
             are_held = are_held and at == run.last + 1
         return found, are_held
 
+    def deliveries(self, place: Place, offset: int) -> int:
+        """Return how often a message was delivered; 0 if it is not held."""
+        return next((each.deliveries for each in self._held.get(place, ()) if each.first <= offset <= each.last), 0)
+
     def ended(self, place: Place, spans: Iterable[pb.SharedSpan]) -> None:
         """Forget what the owner has answered about; one that it did not answer may be said again."""
         held = self._held.get(place, [])
@@ -145,6 +161,6 @@ class Leases:
 def _without(old: Held, first: int, last: int) -> Iterator[Held]:
     """Yield what is left of a lease without the offsets from `first` to `last`."""
     if old.first < first:
-        yield Held(old.first, min(old.last, first - 1), old.epoch, old.lease, old.until_s)
+        yield replace(old, last=min(old.last, first - 1))
     if old.last > last:
-        yield Held(max(old.first, last + 1), old.last, old.epoch, old.lease, old.until_s)
+        yield replace(old, first=max(old.first, last + 1))
