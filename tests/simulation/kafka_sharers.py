@@ -1,4 +1,6 @@
-"""Simulated members of a share group (KIP-932), as Java's client is one: some messages are never accepted by them."""
+"""Simulated members of a share group (KIP-932), as Java's client is one: some messages are never accepted by them, and
+some are rejected.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ledgermq_broker.kafka.wire.generated import share_acknowledge_request as sa
 from ledgermq_broker.kafka.wire.generated import share_fetch_request as sf
 from ledgermq_broker.kafka.wire.generated import share_group_heartbeat_request as sh
 from ledgermq_broker.kafka.wire.messages import SHARE_ACKNOWLEDGE, SHARE_FETCH, SHARE_GROUP_HEARTBEAT
-from tests.broker.kafka_sharers import ACCEPT, RELEASE, Got, got_of
+from tests.broker.kafka_sharers import ACCEPT, REJECT, RELEASE, Got, got_of
 from tests.simulation.kafka_lines import KafkaLine, LineBroke
 from tests.simulation.kafka_programs import GROUPS, INPUT, KafkaProgram
 
@@ -130,7 +132,7 @@ class KafkaSharer(KafkaProgram):
         chance = 1.0 if self.world.healed else self.random.random()
         if chance < 0.05:
             return  # nothing is said: its lock ends with its time, or with the connection
-        word = RELEASE if chance < 0.1 or is_poisoned(got.value) else ACCEPT
+        word = RELEASE if chance < 0.1 or is_poisoned(got.value) else REJECT if chance < 0.13 else ACCEPT
         batch = sa.AcknowledgementBatch(got.offset, got.offset, [word])
         topic = sa.AcknowledgeTopic(self.topic_id, [sa.AcknowledgePartition(got.partition, [batch])])
         request = sa.ShareAcknowledgeRequest(GROUP, self.id, self._next(line), [topic])
@@ -144,6 +146,9 @@ class KafkaSharer(KafkaProgram):
         self.world.coverage.saw(f"a word of a share member was answered: {Code(code).name}")
         if code == Code.NONE and word == ACCEPT:
             truth.counts(place, self.now_s())
+        if code == Code.NONE and word == REJECT:
+            self.world.coverage.saw("a share member rejected a message")
+            truth.told_s.setdefault(place, self.now_s())
         if answer.error_code:
             self._lose(line, [])
 

@@ -4,6 +4,7 @@ over transactions, and in members of both kinds of groups.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -267,3 +268,18 @@ def worn_out_messages_are_dropped(patch: Patch) -> None:
         """Store nothing."""
 
     patch.setattr(Burying, "_copy", copy)
+
+
+@mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
+def dead_messages_are_finished_before_their_copies(patch: Patch) -> None:
+    """A message of share members that is dead is finished first, and then copied: it is lost if that fails."""
+    real, copying = Burying.bury, set[asyncio.Task[Any]]()
+
+    async def bury(self: Burying, api: Any, group: str, failed: Any, *more: Any) -> Any:
+        copy = asyncio.create_task(real(self, api, group, failed, *more))
+        copying.add(copy)
+        copy.add_done_callback(copying.discard)
+        lease = {"epoch": failed.part.epoch, "lease": failed.part.lease, "word": pb.REJECT}
+        return [pb.SharedSpan(first=each.first, last=each.last, **lease) for each in failed.ranges], ""
+
+    patch.setattr(Burying, "bury", bury)
