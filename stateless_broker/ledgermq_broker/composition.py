@@ -135,7 +135,7 @@ class Composition:
         self.ownership.on_leave = self.rules.withdraw
         self._add_alarms(store)
         self.controller = self._new_controller()
-        self._calls = BundleCalls(self._asked)
+        self.calls = BundleCalls(self._asked)
         self.service = self._put_service_together(run_blocking)
         proofs = BrokerProofs(self.membership, self._store_clock.now_us)
         self.door = Door(
@@ -207,7 +207,7 @@ class Composition:
         values = ValueChecks(self.metadata, run_blocking)
         checks = BatchChecks(run_blocking, self._check_backlog, self.context.append_now_us, values.check, self._spans)
         window = FairWindow(shared_within_s(self.context.store.url))
-        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window, self._calls.at)
+        produce_path = ProducePath(self.metadata, self.ownership, checks, self.context.metrics, window, self.calls.at)
         self._fetch_path = self._new_fetch_path()
         at_controller = AtController(self.address, self.ownership, self.metadata, self._peers.connection)
         sources = self.context.sources
@@ -250,7 +250,7 @@ class Composition:
 
     def _new_cut_path(self, at_controller: AtController, run_blocking: RunBlocking) -> CutPath:
         compaction = self.context.compaction
-        taking = Taking(compaction, self.controller, self.metadata, self._calls)
+        taking = Taking(compaction, self.controller, self.metadata, self.calls)
         self.cuts = AutomaticCuts(taking, self.context, self.ownership, lambda: self.settings)
         self.alarms.add(self.cuts.alarms)
         holding = Holding(self.ownership, self.context, self.transactions.is_quiet)
@@ -285,7 +285,7 @@ class Composition:
             terms=self.internal,
             clocks=self._clocks,
             store_clock=self._store_clock,
-            calls=self._calls,
+            calls=self.calls,
             asked=self._asked,
             rack_of=self._rack_of,
             checks=checks,
@@ -348,7 +348,7 @@ class Composition:
 
     async def _prepare_move(self, bundle: int, key: PartitionId, dry_run: bool) -> None:
         request = pb.PrepareMoveRequest(topic_id=key.topic_id, partition=key.partition, dry_run=dry_run)
-        await self._calls.at(bundle, lambda broker: broker.prepare_move(request))
+        await self.calls.at(bundle, lambda broker: broker.prepare_move(request))
 
     def _check_backlog(self, topic: Topic, partition: int) -> None:
         self.backlogs.check_batch(topic, partition)

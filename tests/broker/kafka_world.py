@@ -73,7 +73,8 @@ class KafkaCluster(Cluster):
 
     def brokers_of(self, address: str) -> Brokers:
         broker = self.brokers[address]
-        return Brokers(broker.membership, broker.directory, broker.cluster_id, lambda: broker.metadata.catalog.offset)
+        offset = lambda: broker.metadata.catalog.offset  # noqa: E731
+        return Brokers(broker.membership, broker.directory, broker.cluster_id, offset, broker.calls)
 
     async def leader_client(self, topic: str, partition: int) -> KafkaClient:
         return self.connect(await self.owner_of(topic, partition))

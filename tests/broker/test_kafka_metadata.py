@@ -9,6 +9,7 @@ import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cluster.directory import Directory
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 from ledgermq_broker.kafka.brokers import NO_EPOCH, NO_LEADER, Brokers, Leader, host_and_port, leader_epoch
 from ledgermq_broker.kafka.table import TABLE
 from ledgermq_broker.kafka.wire.errors import Code
@@ -131,7 +132,7 @@ def test_a_bundle_without_an_owner_has_no_leader() -> None:
         def present(self) -> dict[str, Any]:
             return {}
 
-    brokers = Brokers(Nothing(), Directory(3), "00" * 16, lambda: 0)  # type: ignore[arg-type]
+    brokers = Brokers(Nothing(), Directory(3), "00" * 16, lambda: 0, BundleCalls(Nothing))  # type: ignore[arg-type]
     assert brokers.leader(pb.PartitionInfo(bundle=1, moves=1)) == Leader(NO_LEADER, 1 << 20, False)
 
 

@@ -15,7 +15,7 @@ from tests.broker.cluster import frame_of
 from tests.broker.kafka_sharers import ACCEPT, REJECT, RELEASE, Sharer, SharerLine
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.broker.test_kafka_identity import proven, topic
-from tests.broker.test_kafka_share_dead_letters import PAUSE_S, accepting, letters, start
+from tests.broker.test_kafka_share_dead_letters import PAUSE_S, accepting, letters, start, worn_out
 from tests.broker.test_kafka_share_groups import LOCK_S, produce, sharer
 from tests.broker.test_kafka_share_offsets import EARLIEST
 
@@ -129,3 +129,37 @@ async def test_a_rejected_message_outlives_the_owner_of_its_dead_letters(cluster
             found = await line.fetch(wait_ms=100)
     assert [one.message.value for one in await letters(cluster)] == [b"0"]
     assert await start(cluster) == 1
+
+
+# A topic of others
+
+
+@in_kafka_cluster("a:1", "b:1", **EARLIEST, bundles=5)
+async def test_a_topic_with_records_of_others_takes_no_dead_letters(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    await cluster.create("g.dlq", partitions=4)
+    await cluster.produce("g.dlq", 3, b"of a program")
+    await produce(cluster, b"0", b"1")
+    line = await (await sharer(cluster)).line()
+    await worn_out(line, 0)
+    for _ in range(2):
+        assert await line.fetch(wait_ms=100) == []
+        assert await start(cluster) == 0, "finished without a copy"
+        await asyncio.sleep(PAUSE_S)
+    assert [await cluster.read_all("g.dlq", number) for number in range(4)] == [[], [], [], [b"of a program"]]
+    await produce(cluster, b"2")
+    found = [got for got in await line.fetch(wait_ms=100) if got.value == b"2"]
+    answer = await line.ask(acks={0: [(found[0].offset, found[0].offset, [REJECT])]}, wait_ms=100)
+    [part] = answer.responses[0].partitions
+    assert part.acknowledge_error_code == Code.INVALID_RECORD_STATE
+    assert "has records that group 'g' did not put there" in part.acknowledge_error_message
+    await cluster.line("a:1").delete_topic(pb.DeleteTopicRequest(name="g.dlq", now=True))
+    async with asyncio.timeout(300):
+        while await start(cluster) < 3:
+            await line.accept(*await line.fetch(wait_ms=100), word=REJECT)
+            await asyncio.sleep(1)
+    assert [one.message.value for one in await letters(cluster)] == [b"0", b"1", b"2"]
+    await produce(cluster, b"3")
+    other = await (await sharer(cluster)).line()
+    assert await other.accept(*await other.fetch(0), word=REJECT) == {0: 0}
+    assert len(await letters(cluster)) == 4, "one that is there already takes more of the group"

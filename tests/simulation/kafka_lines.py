@@ -61,7 +61,13 @@ class Ports:
 def _parts_of(broker: Broker) -> Parts:
     return Parts(
         broker.door,
-        Brokers(broker.membership, broker.directory, broker.cluster_id, lambda: broker.metadata.catalog.offset),
+        Brokers(
+            broker.membership,
+            broker.directory,
+            broker.cluster_id,
+            lambda: broker.metadata.catalog.offset,
+            broker.calls,
+        ),
         broker.context.sources,
         run_inline,
         lambda: broker.settings.produce_memory_bytes_max,

@@ -17,6 +17,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.cluster.directory import Directory
 from ledgermq_broker.cluster.heartbeat import KAFKA_RENEWALS, KAFKA_SHARES
 from ledgermq_broker.cluster.membership import Membership
+from ledgermq_broker.internal.bundle_calls import BundleCalls
 
 TERM_BITS = 20
 MOVES_MAX = 2**11 - 1
@@ -69,11 +70,19 @@ def host_and_port(address: str) -> tuple[str, int]:
 class Brokers:
     """`cluster_id`: 32 hexadecimal digits."""
 
-    """`catalog_offset()`: grows with each change of topics and access rules that this broker has read."""
+    """`catalog_offset()`: grows with each change of topics and access rules that this broker has read. `calls`: to the
+    owners of bundles, by this broker's own right.
+    """
 
     def __init__(
-        self, membership: Membership, directory: Directory, cluster_id: str, catalog_offset: Callable[[], int]
+        self,
+        membership: Membership,
+        directory: Directory,
+        cluster_id: str,
+        catalog_offset: Callable[[], int],
+        calls: BundleCalls,
     ) -> None:
+        self.at_owner = calls.at
         self._membership = membership
         self._directory = directory
         self.cluster_id = cluster_id

@@ -55,7 +55,11 @@ class KafkaPort:
 
     async def serve(self, broker: Broker, settings: BrokerSettings, meter: CallMeter, connections: Connections) -> None:
         brokers = Brokers(
-            broker.membership, broker.directory, broker.cluster_id, lambda: broker.metadata.catalog.offset
+            broker.membership,
+            broker.directory,
+            broker.cluster_id,
+            lambda: broker.metadata.catalog.offset,
+            broker.calls,
         )
         broker.alarms.add(lambda: _out_of_reach(brokers))
         await self._listener.serve(

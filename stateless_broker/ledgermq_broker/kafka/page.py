@@ -179,7 +179,8 @@ beside them, or expect offsets of control records, which there are none of here.
   dead letters; without them, or if no topic can have that name or take a copy so large, the message
   is finished without a copy, as in Kafka 4.1. For every other reason, such as a quota or
   `accept.publish`, a message whose copy cannot be stored comes again after five seconds, and a
-  member that has rejected it gets `INVALID_RECORD_STATE`, with the reason. Messages whose [time to
+  member that has rejected it gets `INVALID_RECORD_STATE`, with the reason; so it is, too, while a
+  topic of that name has records that the group did not put there. Messages whose [time to
   live](expiry.md) is over are finished without a delivery. Of an acknowledgement for offsets that
   are only partly held, what is held counts, and the answer is `INVALID_RECORD_STATE`. A group
   begins where

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ledgermq.client.admin.topics import Admin
 from ledgermq.client.consuming.consumer import Consumer
+from ledgermq.client.consuming.message import Message
 from ledgermq.client.context import ClientContext
 from ledgermq.client.groups.assignment import Subscription
 from ledgermq.client.groups.retry_topics import dead_letter_topic, group_of, retry_topic
@@ -90,11 +91,16 @@ class RetryTopics:
         finally:
             await consumer.close()
         for message in messages:
-            if group_of(message.headers) != self._asked.group:
-                raise InvalidConfig(
-                    f"topic {name!r} has records that group {self._asked.group!r} did not put there, and its failed"
-                    " messages would go to a topic of this name: rename the group, or that topic"
-                )
+            check_first(name, self._asked.group, message)
+
+
+def check_first(name: str, group: str, message: Message) -> None:
+    """Check that the first record of a topic for failed messages is of the group. Raises InvalidConfig."""
+    if group_of(message.headers) != group:
+        raise InvalidConfig(
+            f"topic {name!r} has records that group {group!r} did not put there, and its failed messages would go to a"
+            " topic of this name: rename the group, or that topic"
+        )
 
 
 def _matches(pattern: str, name: str) -> bool:

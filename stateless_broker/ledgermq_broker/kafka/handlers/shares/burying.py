@@ -1,7 +1,8 @@
 """Put messages that were delivered too often, or that a member rejects, into the dead letters of their group, as our
 own members do (`ledgermq.client.queues.dead_letters`): the copy is stored first, then the message is finished.
 
-the topic        `<group>.dlq`, made at the first dead letter by the right of the caller; it takes any size
+the topic        `<group>.dlq`, made at the first dead letter by the right of the caller; it takes any size. One that
+                 is there is of the group if its first record is
 the copy         its partition is that of the message; this broker hands it to the owner
 the caller may   finished without a copy, as in Kafka 4.1; the log says so once for a connection. The same where no
 not write it     topic can have the name, where it is the message's topic, where the copy is larger than the topic can
@@ -12,6 +13,7 @@ all else         the message comes again after `REFUSED_PAUSE_MS`, however often
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -20,7 +22,12 @@ import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.consuming.message import Message, MessageHeaders, messages_of
-from ledgermq.client.groups.retries.retry_creation import HEADERS_BYTES_MAX, RECORD_BYTES_DEFAULT, RECORD_BYTES_MAX
+from ledgermq.client.groups.retries.retry_creation import (
+    HEADERS_BYTES_MAX,
+    RECORD_BYTES_DEFAULT,
+    RECORD_BYTES_MAX,
+    check_first,
+)
 from ledgermq.client.groups.retry_topics import Failures, copy_of, dead_letter_topic, origin_of
 from ledgermq.client.messages.expiry import Expiry, TopicTtl
 from ledgermq.client.messages.record import Outgoing
@@ -45,6 +52,7 @@ from ledgermq.protocol.batches.records import SCHEMA, largest_record_bytes
 from ledgermq.protocol.status import error_from_proto
 from ledgermq.runtime.tasks import all_of
 from ledgermq.sources import Sources
+from ledgermq_broker.kafka.brokers import Brokers
 from ledgermq_broker.kafka.handlers.asked import named_topics
 from ledgermq_broker.kafka.wire.answers import decoded
 from ledgermq_broker.logs import get_logger
@@ -52,6 +60,9 @@ from ledgermq_broker.paths.values import Value, produce_frame
 from ledgermq_ledger import keys
 
 COPIES_AT_ONCE = 8
+OWNERS_AT_ONCE = 8
+PARTITIONS_MAX = 1000
+"""In one call for their first records."""
 TOO_LATE = "it was not stored in time"
 LAST_WORDS = "its last delivery was not answered"
 """As our own members say of such a message."""
@@ -100,7 +111,8 @@ class _Letters:
 class Burying:
     """The dead letters of the groups that one connection works for."""
 
-    def __init__(self, sources: Sources, run_blocking: RunBlocking) -> None:
+    def __init__(self, brokers: Brokers, sources: Sources, run_blocking: RunBlocking) -> None:
+        self._brokers = brokers
         self._sources = sources
         self._run_blocking = run_blocking
         self._letters: dict[tuple[str, str], _Letters] = {}
@@ -189,16 +201,17 @@ class Burying:
         async with self._finding:
             found = self._letters.get((group, topic))
             if found is None:
-                found = self._letters[group, topic] = await self._made(api, _name(group, topic), topic)
+                found = self._letters[group, topic] = await self._made(api, group, _name(group, topic), topic)
         return found
 
-    async def _made(self, api: BrokerApi, name: str, topic: str) -> _Letters:
+    async def _made(self, api: BrokerApi, group: str, name: str, topic: str) -> _Letters:
         """Make what is missing, and let the topic have messages as large as those that it gets."""
         infos = await named_topics(api, [topic, name], fresh=True)
         source = _known(infos[topic])
         size = min(RECORD_BYTES_MAX, _record_bytes(source) + HEADERS_BYTES_MAX)
         try:
             letters = _known(infos[name])
+            await self._check(group, letters)
         except UnknownTopic:
             wish = pb.CreateTopicRequest(
                 name=name, partitions=len(source.partitions), settings={SIZE: str(size)}, nonce=self._sources.new_id()
@@ -207,6 +220,7 @@ class Burying:
                 letters = (await api.create_topic(wish)).topic
             except TopicExists:  # made by another member meanwhile
                 letters = _known((await named_topics(api, [name], fresh=True))[name])
+                await self._check(group, letters)
         may_alter = True
         if _record_bytes(letters) < size:
             wanted = {SIZE: str(size)}
@@ -219,10 +233,57 @@ class Burying:
         ttl = TopicTtl(source.message_ttl_ms or None, source.message_ttl_ms_max or None)
         return _Letters(name, len(letters.partitions), ttl, may_alter)
 
+    async def _check(self, group: str, letters: pb.TopicInfo) -> None:
+        """Check that the first record of an existing topic is of the group, by this broker's own right: the caller need
+        not read it. Raises InvalidConfig, and what fetches raise.
+        """
+        by_bundle: defaultdict[int, list[int]] = defaultdict(list)
+        for number, part in enumerate(letters.partitions):
+            by_bundle[part.bundle].append(number)
+
+        async def check(bundle: int, numbers: list[int]) -> None:
+            first = await self._brokers.at_owner(bundle, lambda owner: _first(owner, letters, numbers))
+            if first is not None:
+                check_first(letters.name, group, first)
+
+        parts = [
+            (bundle, numbers[at : at + PARTITIONS_MAX])
+            for bundle, numbers in by_bundle.items()
+            for at in range(0, len(numbers), PARTITIONS_MAX)
+        ]
+        await all_of((check(*each) for each in parts), OWNERS_AT_ONCE)
+
     def _tell(self, group: str, why: LedgerMQError) -> None:
         if group not in self._told:
             self._told.add(group)
             log.warning("messages of a share group are finished without a dead letter", group=group, why=why.message)
+
+
+async def _first(owner: BrokerApi, topic: pb.TopicInfo, numbers: Sequence[int]) -> Message | None:
+    """Return the first record of some partitions of a topic, which one broker owns; None if they are empty. Raises
+    NotOwner and others.
+    """
+    queries = [pb.OffsetQuery(topic=topic.name, partition=number, earliest=True) for number in numbers]
+    starts = (await owner.list_offsets(pb.ListOffsetsRequest(queries=queries))).results
+    wanted = [
+        pb.FetchPartition(topic=topic.name, topic_id=topic.topic_id, partition=number, offset=start.offset)
+        for number, start in zip(numbers, starts, strict=True)
+        if not _raised(start)
+    ]
+    frame = await owner.fetch_once(pb.FetchRequest(partitions=wanted, max_bytes=1))
+    for part in frame.header.partitions:
+        if not _raised(part) and part.batches:
+            batch = part.batches[0]
+            row = decoded(part, batch, memoryview(b"".join(frame.payload))[: batch.length]).slice(0, 1)
+            return messages_of(row, topic.name, part.partition, batch.base_offset)[0]
+    return None
+
+
+def _raised(answer: pb.OffsetResult | pb.FetchedPartition) -> bool:
+    """Raise the error of an answer; return False if there is none."""
+    if answer.HasField("error"):
+        raise error_from_proto(answer.error)
+    return False
 
 
 def _name(group: str, topic: str) -> str:

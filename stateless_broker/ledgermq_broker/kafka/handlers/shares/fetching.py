@@ -86,7 +86,7 @@ class ShareHandler:
         self._settings = settings
         self._sessions = Sessions(room)
         self._names = TopicNames(brokers)
-        self._burying = Burying(sources, run_blocking)
+        self._burying = Burying(brokers, sources, run_blocking)
         self._now_us = sources.now_us
         self._api: BrokerApi | None = None
 
