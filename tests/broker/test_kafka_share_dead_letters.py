@@ -23,7 +23,8 @@ from tests.broker.cluster import frame_of, read_all
 from tests.broker.kafka_sharers import RELEASE, Sharer, SharerLine
 from tests.broker.kafka_world import KafkaCluster, in_kafka_cluster
 from tests.broker.test_kafka_identity import proven, topic
-from tests.broker.test_kafka_share_groups import produce, sent_now, sharer, shares
+from tests.broker.test_kafka_share_expiry import sent_now
+from tests.broker.test_kafka_share_groups import produce, sharer, shares
 from tests.broker.test_kafka_share_offsets import BUNDLES, EARLIEST
 
 PAUSE_S = 6.0
