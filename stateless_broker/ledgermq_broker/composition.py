@@ -253,7 +253,7 @@ class Composition:
         taking = Taking(compaction, self.controller, self.metadata, self.calls)
         self.cuts = AutomaticCuts(taking, self.context, self.ownership, lambda: self.settings)
         self.alarms.add(self.cuts.alarms)
-        holding = Holding(self.ownership, self.context, self.transactions.is_quiet)
+        holding = Holding(self.ownership, self.context, self.transactions.is_quiet, self.transactions.drained)
         return CutPath(compaction, self.metadata, self.controller, at_controller, taking, holding, run_blocking)
 
     def _new_fetch_path(self) -> FetchPath:

@@ -38,6 +38,7 @@ from ledgermq_broker.kafka.wire.messages import (
     written,
 )
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from tests.broker.cluster import FAST_CONSTANTS, Cluster
 from tests.virtual_time import VirtualTest, virtual_in, virtual_sources
@@ -81,8 +82,10 @@ class KafkaCluster(Cluster):
 
 
 @asynccontextmanager
-async def kafka_cluster(*addresses: str, **settings: object) -> AsyncIterator[KafkaCluster]:
-    cluster = KafkaCluster(MemoryStore("", virtual_sources(1000)), FAST_CONSTANTS, **settings)
+async def kafka_cluster(
+    *addresses: str, store: ObjectStore | None = None, **settings: object
+) -> AsyncIterator[KafkaCluster]:
+    cluster = KafkaCluster(store or MemoryStore("", virtual_sources(1000)), FAST_CONSTANTS, **settings)
     try:
         for address in addresses:
             await cluster.start(address)

@@ -148,7 +148,12 @@ async def test_without_quiet_bundles_a_cut_has_parts_of_transactions(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin of the model's quiet-without-drain."""
+
+    async def drained(self: Coordinating) -> None:
+        pass
+
     monkeypatch.setattr(Coordinating, "is_quiet", True)
+    monkeypatch.setattr(Coordinating, "drained", drained)
     assert await has_a_torn_cut(cluster)
 
 

@@ -52,7 +52,12 @@ def cut_placed_before_all_are_quiet(patch: Patch) -> None:
 @mutant("cuts")
 def cut_quiet_without_drain(patch: Patch) -> None:
     """A bundle counts as quiet while decided transactions are not complete."""
+
+    async def drained(self: Coordinating) -> None:
+        pass
+
     patch.setattr(Coordinating, "is_quiet", True)
+    patch.setattr(Coordinating, "drained", drained)
 
 
 @mutant("cuts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ledgermq.errors import InvalidRequest, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
@@ -23,13 +23,16 @@ Quiet = Callable[[int], bool]
 """Whether the coordinator of a bundle that this broker owns has no decision that is not complete. Raises NotOwner,
 Unavailable while it is not loaded.
 """
+Drained = Callable[[int], Awaitable[None]]
+"""Waits until all that this coordinator has decided is durable."""
 
 
 class Holding:
-    def __init__(self, ownership: Ownership, context: BundleContext, quiet: Quiet) -> None:
+    def __init__(self, ownership: Ownership, context: BundleContext, quiet: Quiet, drained: Drained) -> None:
         self._ownership = ownership
         self._context = context
         self._quiet = quiet
+        self._drained = drained
 
     async def hold_for_cut(self, request: pb.HoldForCutRequest) -> pb.HoldForCutResponse:
         """Do one step. Raises NotOwner, Unavailable, InvalidRequest, ResourceExhausted (too many pins), the store's
@@ -52,13 +55,20 @@ class Holding:
         raise InvalidRequest(f"this broker knows no step {request.step} of a cut; upgrade it")
 
     async def _is_quiet(self, owner: BundleOwner, cut: int) -> bool:
-        """Wait until nothing decided is incomplete, but not for long. One that is being loaded is not quiet."""
+        """Wait until nothing decided is incomplete, and all of it durable (I22), but not for long. One that is being
+        loaded is not quiet.
+        """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + QUIET_WAIT_S
         while not self._is_quiet_now(owner.bundle):
             if loop.time() >= until_s or not owner.hold.is_unbroken(cut):
                 return False
             await asyncio.sleep(LOOK_S)
+        try:
+            async with asyncio.timeout_at(until_s):
+                await self._drained(owner.bundle)
+        except (TimeoutError, Unavailable):
+            return False
         return owner.hold.is_unbroken(cut)
 
     def _is_quiet_now(self, bundle: int) -> bool:

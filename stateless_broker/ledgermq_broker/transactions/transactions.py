@@ -259,6 +259,14 @@ class Transactions(AddedRoutes):
             return True
         return self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).coordinating.is_quiet
 
+    async def drained(self, bundle: int) -> None:
+        """Wait until all that the coordinator of a bundle of this broker has decided is durable (I22). Raises as
+        `is_quiet`.
+        """
+        topic = self._metadata.catalog.topics_by_name.get(keys.TRANSACTIONS_TOPIC)
+        if topic is not None and bundle in topic.bundles:
+            await self._terms.hosted(self._kind, topic, partition_in(topic, bundle)).coordinating.drained()
+
     def has_staged(self, transaction: tuple[bytes, int, int]) -> bool:
         """Return whether a transaction, as producer id, epoch and number, has anything staged in the bundles
         of this broker.

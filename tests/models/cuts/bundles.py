@@ -88,6 +88,22 @@ def transact(world: World) -> Process:
     world.bundles[coordinator].open.discard(name)
 
 
+def draw(world: World) -> Process:
+    """A program takes a transactional id over: it draws the next epoch at one of the coordinators, and stages under it
+    once that is durable.
+    """
+    coordinator = world.random.choice(USERS)
+    term, epoch = world.some_owner(coordinator), world.new("e")
+    while term.holds and not world.breaks("drawn-under-a-hold"):
+        yield
+    term.drawing += 1
+    drawn = yield from world.append(coordinator, term, GROUPS, ("epoch", epoch))
+    term.drawing -= 1
+    if drawn:
+        for bundle in world.random.sample(USERS, 2):
+            yield from world.append(bundle, world.bundles[bundle].term, STAGED, ("under", epoch))
+
+
 def take_over(world: World) -> Process:
     """An owner is replaced; it may go on as if it were not. The next one reads the ledger before it serves."""
     bundle = world.random.choice(list(world.bundles.values()))

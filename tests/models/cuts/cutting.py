@@ -50,9 +50,11 @@ def _pin(world: World, cut: Cut) -> Process:
 
 
 def _is_open(world: World, bundle: Bundle, term: Term) -> bool:
-    """Whether the owner has a decision in flight, or one that is not complete, as far as it knows."""
+    """Whether the owner draws an epoch, has a decision in flight, or one that is not complete, as far as it knows."""
     if not term.has_read:
         return not world.breaks("quiet-before-it-has-read")
+    if term.drawing and not world.breaks("quiet-beside-a-draw"):
+        return True
     return bool(term.deciding or (bundle.open if bundle.term is term else term.seen_open))
 
 

@@ -7,6 +7,7 @@ How rounds make files and late puts are tests/models/parquet.py: here a round is
 
 * a transaction is in a cut whole, with its decision and what it had read, or not at all;
 * of a transaction that is prepared in a cut, all that it has staged is there;
+* of each epoch under which something is staged in it, a cut has the draw: a copy never draws it again;
 * what was acknowledged before the cut began is in it; no group is ahead of data; each topic with records is known;
 * the partition that moves is in one bundle;
 * what a taken cut names can be read and never changes, and so can the newest;
@@ -35,6 +36,8 @@ RULES = {
     "no-confirm": "I3: a cut counts only if every hold was unbroken after the last place",
     "confirm-without-fence": "I3: a confirmation waits for a fence check",
     "prepared-under-a-hold": "I2: nothing is prepared while a cut is taken",
+    "drawn-under-a-hold": "I22: no epoch is drawn while a cut is taken",
+    "quiet-beside-a-draw": "I22: what was drawn before a hold is durable before its bundle is quiet",
     "hold-ends-silently": "I4: an owner that decides again has ended its hold",
     "placed-above-the-durable": "I5: a place is a durable slot",
     "offsets-not-clamped": "I6: offsets of groups end where the cut does",
@@ -60,6 +63,7 @@ RULES = {
 KINDS: dict[Callable[[World], Process], float] = {
     bundles.produce: 9,
     bundles.transact: 6,
+    bundles.draw: 1,
     bundles.take_over: 1,
     bundles.end_holds: 1.6,
     bundles.compact: 5,
@@ -147,6 +151,7 @@ CUTS = Model(
     RULES,
     (
         "cuts",
+        "epochs in cuts",
         "files handed over",
         "held files collected",
         "moves",

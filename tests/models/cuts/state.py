@@ -72,6 +72,7 @@ class Term:
     holds: set[str] = field(default_factory=set)
     in_flight: bool = False
     deciding: int = 0
+    drawing: int = 0
     seen_open: int = 0
     has_read: bool = True
 

@@ -214,6 +214,10 @@ class World:
         for name in {entry[1] for entry in groups if entry[0] == "prepared"}:
             need(all(name in each for each in staged), f"{name} is prepared, but not all that it has staged is there")
             self.walk.saw("prepared in cuts", int(name not in decided))
+        drawn = {entry[1] for entry in groups if entry[0] == "epoch"}
+        for under in {entry[1] for each in staged for entry in each if entry[0] == "under"}:
+            need(under in drawn, f"something is staged under epoch {under}, which a copy of the cut draws again")
+            self.walk.saw("epochs in cuts")
         ahead = sum(entry[0] == "offset" and entry[1] > len(logs[1]) for entry in groups)
         self.walk.saw("offsets clamped", ahead)
         need(not (ahead and self.breaks("offsets-not-clamped")), "a group is ahead of the cut's data")

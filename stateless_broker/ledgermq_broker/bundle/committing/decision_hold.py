@@ -1,7 +1,8 @@
 """Hold the decisions of one bundle's term while a cut is taken (design I2 to I4).
 
 While the hold is there, the bundle's coordinator decides no commit, and prepares nothing: either counts what other
-bundles have, which may be placed already. Everything else goes on, and what is decided completes. The hold ends by
+bundles have, which may be placed already. It draws no epoch of a transactional id either: what is staged under that may
+be in the cut, which lacks the epoch (I22). Everything else goes on, and what is decided completes. The hold ends by
 itself after `HOLD_S`, so a controller that dies delays no commit for longer. The controller asks afterwards whether it
 is unbroken: a hold that has ended never comes back, nor one of another term.
 """
@@ -50,6 +51,6 @@ class DecisionHold:
         return self._cut == cut
 
     async def passed(self) -> None:
-        """Wait until nothing is held. In the same turn a commit or a preparation may be decided."""
+        """Wait until nothing is held. In the same turn anything may be decided."""
         while self._cut:
             await self._ended.wait()

@@ -84,7 +84,7 @@ class AddedCalls:
 
     async def init(self, name: str, timeout_ms: int, named: Named, principal: int) -> Identity:
         return await self._in_turn(
-            name, lambda: self._producers.init(name, timeout_ms, named, self._now_ms(), principal)
+            name, lambda: self._producers.init(name, timeout_ms, named, self._now_ms(), principal), held=True
         )
 
     async def add(
@@ -130,7 +130,7 @@ class AddedCalls:
             transaction, opened = found
             parts = await self._parts(transaction, opened, outcome)
             decide = partial(self._end, transaction, opened, outcome, parts, renews=renews)
-            ended = await self._in_turn(name, decide, held=outcome.is_commit)
+            ended = await self._in_turn(name, decide, held=outcome.is_commit or renews)
             if ended is not None:
                 return ended
 

@@ -107,6 +107,7 @@ class Coordinating:
         return await self._in_turn(
             name,
             lambda: init(name, kind, timeout_ms, group, self._now_ms(), nonce, request.caller, kept_ms, content),
+            held=True,
         )
 
     async def end(self, transaction: Transaction, outcome: State, parts: Sequence[Part]) -> State:
@@ -123,7 +124,7 @@ class Coordinating:
             decision = self._coordinator.producers.outcome(name, epoch, number, self._now_ms())
             return self._counted(decision, decision.answer.state, "asked")
 
-        return await self._in_turn(name, outcome)
+        return await self._in_turn(name, outcome, held=self._coordinator.added.is_open(name))
 
     async def resolve(self, request: pb.ResolveTransactionRequest) -> pb.TransactionInfo:
         """Carry out an operator's decision, and return the state of the transaction."""
@@ -144,7 +145,7 @@ class Coordinating:
             return self._counted(decision, State(decision.answer.state), "operator")
 
         log.warning("operator decides about a transaction", transaction=name, commit=commit)
-        return await self._decided(name, resolve, held=commit)
+        return await self._decided(name, resolve, held=commit or coordinator.added.is_open(name))
 
     async def answer(self, transaction: Transaction, question: pb.Question, part: Part) -> pb.AskTransactionResponse:
         """Answer a bundle's question about a transaction."""
@@ -157,7 +158,8 @@ class Coordinating:
         if question == pb.CONFIRM:
             state = await self._state.read(lambda: self._coordinator.bundles.confirm(transaction))
         elif question == pb.FATE:
-            held = self._coordinator.bundles.may_prepare(transaction, part)
+            is_open = self._coordinator.added.is_open(transaction.transactional_id)
+            held = is_open or self._coordinator.bundles.may_prepare(transaction, part)
             state = await self._decided(transaction.transactional_id, partial(self._fate, transaction, part), held=held)
         else:
             raise InvalidRequest(f"this broker has no question {question} about a transaction; upgrade it")
@@ -179,6 +181,10 @@ class Coordinating:
         """
         self._state.check()
         return not self._coordinator.has_incomplete_commits
+
+    async def drained(self) -> None:
+        """Wait until all that was decided before this call is durable. Raises NotOwner, and the log's error."""
+        await self._state.durable()
 
     def _fate(self, transaction: Transaction, part: Part) -> Decision[State]:
         decision = self._coordinator.bundles.fate(transaction, part, self._now_ms())
@@ -211,15 +217,18 @@ class Coordinating:
         except Unavailable:
             if self._state.lost is not None or not await self._completer.finished(transactional_id, TURN_WAIT_S):
                 raise
-        return await self._decided(transactional_id, decide, held=held)
+        return await self._decided(transactional_id, decide, held=True)  # what is open may be another one by now
 
     async def _decided(self, transactional_id: str, decide: Callable[[], Decision[T]], *, held: bool = False) -> T:
         """Decide about an id, and send the decision to the bundles as soon as it is durable. One that counts what other
-        bundles have, as commits and prepared transactions do, waits while a cut is taken (`held`, I4).
+        bundles have, as commits and prepared transactions do (I4), or that draws an epoch (I22), waits while a cut is
+        taken (`held`).
         """
 
         def decide_and_begin() -> Decision[T]:
+            before = self._coordinator.holder(transactional_id)
             decision = decide()
+            self._check_drawn(transactional_id, before)
             if decision.records:
                 self._completer.begin(transactional_id)
                 self._checker.wake()
@@ -228,6 +237,11 @@ class Coordinating:
         if held:
             await self._state.owner.hold.passed()
         return await self._state.decided(decide_and_begin)
+
+    def _check_drawn(self, transactional_id: str, before: tuple[bytes, int] | None) -> None:
+        """Check that no epoch was drawn while a cut is taken (I22). `before`: the id's producer until now."""
+        holder, cut = self._coordinator.holder(transactional_id), self._state.owner.hold.is_held
+        assert not cut or holder in (before, None), f"an epoch of {transactional_id} was drawn while a cut is taken"
 
     async def _count_check(self, transaction: Transaction) -> State:
         return await self._decided(
@@ -269,7 +283,7 @@ class Coordinating:
 
     async def _time_out(self, transaction: Transaction) -> State:
         decide = partial(self._fate, transaction, Part(self._own_bundle))
-        return await self._decided(transaction.transactional_id, decide)
+        return await self._decided(transaction.transactional_id, decide, held=True)
 
     def _at(self, part: Part) -> Bundle:
         return self._own if part.bundle == self._own_bundle else self._peers

@@ -95,6 +95,11 @@ class Coordinator:
         states = (self._ids.known[name].state for name in self._ids.incomplete)
         return any(state.is_commit or state is State.UNRESOLVED for state in states)
 
+    def holder(self, transactional_id: str) -> tuple[bytes, int] | None:
+        """Return the producer id and the epoch of the producer that may use an id now; None: the id is unknown."""
+        known = self._ids.known.get(transactional_id)
+        return None if known is None else known.holder
+
     def incomplete_since_ms(self) -> int | None:
         """Return when the incomplete transaction that waits longest last changed."""
         return min((self._ids.known[name].changed_ms for name in self._ids.incomplete), default=None)

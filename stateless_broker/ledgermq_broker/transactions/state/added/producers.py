@@ -78,6 +78,12 @@ class AddedProducers:
         """Number of open transactions to which something was added."""
         return len(self._ids.open)
 
+    def is_open(self, transactional_id: str) -> bool:
+        """Return whether something was added to the open transaction of an id. If its client has not asked for its
+        end, this gives it a new epoch (X22, X28).
+        """
+        return transactional_id in self._ids.open
+
     def places(self, transactional_id: str) -> Collection[PartitionId]:
         """Return the partitions that were added to the open transaction of an id."""
         opened = self._ids.open.get(transactional_id)
