@@ -31,10 +31,21 @@ from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_end import HEALING_S
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.cuts_clients import EXPIRING, LASTING, TOPICS, Book, Operator, Transfers, judge_cut
+from tests.simulation.drawn_epochs import (
+    REQUESTS_FACTOR,
+    TAKERS,
+    Cutter,
+    LatePlaces,
+    Taker,
+    calm,
+    judge_draws,
+    takes_over,
+)
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.restore_watch import judge_restored
 from tests.simulation.roaming import Roaming, roams, with_moves
+from tests.simulation.transactions_clients import Shared
 from tests.simulation.transactions_plan import transactions_plan_of
 from tests.worlds.reading import read_to_end
 
@@ -60,6 +71,10 @@ class CutsRun(ClusterRun):
         if roams(seed):
             self.cluster = with_moves(self.cluster)
             self._roaming = Roaming(self.world, self.brokers, self.bundles, LASTING)
+        if takes_over(seed):
+            self.network.on_start = LatePlaces(self.world).at
+            self.requests_factor = REQUESTS_FACTOR
+            self.plan = calm(self.plan)
         self._book = Book()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
@@ -70,6 +85,9 @@ class CutsRun(ClusterRun):
             *(Transfers(world, network, plan, self._own, name, self._book) for name in ("t0", "t1")),
             *(Operator(world, network, plan, name, self._book) for name in ("o0", "o1")),
         ]
+        if takes_over(world.seed):
+            self._clients.append(Cutter(world, network, plan, "cutter"))
+            self._clients += [Taker(world, network, plan, self._own, Shared(), name, name, 0) for name in TAKERS]
         return [client.start() for client in self._clients]
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
@@ -135,6 +153,7 @@ class CutsRun(ClusterRun):
     async def _judged(self, name: str) -> dict[Partition, dict[int, bytes]]:
         """Return what a cut has of the topics of transfers, by offset."""
         try:
+            await judge_draws(self.world, name)
             found = await self._read(name)
         except LedgerMQError as error:
             self._report("a cut is not whole", f"cut {name}: {type(error).__name__} {error.message}")

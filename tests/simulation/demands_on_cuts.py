@@ -12,6 +12,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "a cut was restored",
         "a restore died",
         "an automatic cut began",
+        "a cut has something staged",
         "a file was handed over to cuts",
         "a partition was to move",
         "disturbance: pause",
@@ -24,6 +25,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
 RARE: dict[str, set[str]] = {
     "cuts": {
         "an automatic cut began",
+        "a cut has something staged",
         "a file was handed over to cuts",
         "a partition was to move",
         "disturbance: pause",

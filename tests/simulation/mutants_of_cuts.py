@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.bundle.committing.decision_hold import DecisionHold
 from ledgermq_broker.bundle.owner import BundleOwner
 from ledgermq_broker.cuts.automatic import AutomaticCuts
 from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_broker.settings.brokers import BrokerSettings
 from ledgermq_broker.transactions.coordinating.term import Coordinating
+from ledgermq_broker.transactions.state.coordinating.producers import Identity
+from ledgermq_broker.transactions.state.types import Kind
 from ledgermq_ledger import cluster, keys
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts import pins
@@ -28,6 +32,7 @@ from ledgermq_ledger.log.chains import checkpoint as checkpoints
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.simulation.automatic_cuts_watch import cuts_by_themselves
+from tests.simulation.drawn_epochs import takes_over
 from tests.simulation.mutants import mutant
 from tests.simulation.restore_watch import leaves_out
 
@@ -58,6 +63,28 @@ def cut_quiet_without_drain(patch: Patch) -> None:
 
     patch.setattr(Coordinating, "is_quiet", True)
     patch.setattr(Coordinating, "drained", drained)
+
+
+@mutant("cuts", takes_over)
+def epochs_drawn_while_a_cut_is_taken(patch: Patch) -> None:
+    """A transactional id is taken over although decisions are held for a cut."""
+
+    async def init(self: Coordinating, request: pb.InitTransactionsRequest, kind: Kind) -> Identity:
+        token = is_init.set(True)
+        try:
+            return await real(self, request, kind)
+        finally:
+            is_init.reset(token)
+
+    async def passed(self: DecisionHold) -> None:
+        if not is_init.get():
+            await wait(self)
+
+    is_init = ContextVar("is_init", default=False)
+    real, wait = Coordinating.init, DecisionHold.passed
+    patch.setattr(Coordinating, "init", init)
+    patch.setattr(DecisionHold, "passed", passed)
+    patch.setattr(Coordinating, "_check_drawn", lambda self, transactional_id, before: None)
 
 
 @mutant("cuts")
