@@ -248,12 +248,14 @@ class ProducerSession(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., opened_slot: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
-    __slots__ = ("results", "number")
+    __slots__ = ("results", "number", "put_ms")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_MS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[ProduceResult]
     number: int
-    def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
+    put_ms: int
+    def __init__(self, results: _Optional[_Iterable[_Union[ProduceResult, _Mapping]]] = ..., number: _Optional[int] = ..., put_ms: _Optional[int] = ...) -> None: ...
 
 class ProduceResult(_message.Message):
     __slots__ = ("base_offset", "topic_id", "error", "append_us", "duplicates")
@@ -1448,12 +1450,14 @@ class StageBatch(_message.Message):
     def __init__(self, batch: _Optional[_Union[ProduceBatch, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class StageResponse(_message.Message):
-    __slots__ = ("results", "number")
+    __slots__ = ("results", "number", "put_ms")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_MS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[StageResult]
     number: int
-    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ..., number: _Optional[int] = ...) -> None: ...
+    put_ms: int
+    def __init__(self, results: _Optional[_Iterable[_Union[StageResult, _Mapping]]] = ..., number: _Optional[int] = ..., put_ms: _Optional[int] = ...) -> None: ...
 
 class StageResult(_message.Message):
     __slots__ = ("topic_id", "bundle", "error", "kafka_code")

@@ -15,7 +15,7 @@ from ledgermq.client.settings.values import ClientSettings
 from ledgermq_broker.ports.in_process import InProcessConnector
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.wrapper import PUTS, StoreWrapper
-from tests.broker.cluster import cluster_of
+from tests.broker.cluster import cluster_of, frame_of
 from tests.virtual_time import virtual, virtual_sources
 
 PUT_S = 0.03
@@ -82,3 +82,16 @@ async def test_a_stream_of_records_becomes_few_batches() -> None:
             await asyncio.sleep(0.0001)
         await producer.flush()
         assert store.puts - before <= 0.1 / 0.005 + 3, "more than one batch in 5 ms"
+
+
+@virtual
+async def test_an_answer_names_the_time_of_puts_and_not_its_own() -> None:
+    async with cluster_of("a:1", store=SlowStore()) as cluster:
+        await cluster.create("t", 1)
+        first, *others = [
+            asyncio.create_task(cluster.line("a:1").produce_once(frame_of("t", 0, b"%d" % number)))
+            for number in range(5)
+        ]
+        assert (await first).put_ms == pytest.approx(1000 * PUT_S, abs=1)
+        for answer in await asyncio.gather(*others):  # they have waited for the put of the first
+            assert answer.put_ms == pytest.approx(1000 * PUT_S, abs=1)

@@ -69,7 +69,7 @@ def window_smaller_than_what_is_in_flight(patch: Patch) -> None:
 def answers_taken_for_those_of_the_oldest_frame(patch: Patch) -> None:
     """A client takes answers for those of its frames in their order, though they come as they are known."""
     take = ProduceStream._take
-    patch.setattr(ProduceStream, "_take", lambda self, number: take(self, 0))
+    patch.setattr(ProduceStream, "_take", lambda self, number, put_ms: take(self, 0, put_ms))
 
 
 @mutant("ledger")

@@ -84,6 +84,11 @@ class BundleOwner(Reads):
         """Return whether a RELEASE is on the way; the bundle then admits nothing."""
         return self._commit.is_draining
 
+    @property
+    def put_s(self) -> float:
+        """Return how long a put of what producers send takes now; 0 if it is not known."""
+        return self._commit.put_s
+
     def opened_slot(self) -> int:
         """Return a slot below which no batch gets one that is sent from now on, in this term or a later one."""
         self._check_term()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ledgermq.errors import LedgerMQError, NotOwner
@@ -83,6 +84,11 @@ class Owners:
         """Return the racks of brokers, by their address, without those that have said none."""
         known = (self._membership.me, *(member.heartbeat for member in self._membership.members.values()))
         return {each.address: each.rack for each in known if each.rack and each.address in addresses}
+
+    def put_ms(self, bundles: Iterable[int | None]) -> int:
+        """Return how long a put of the slowest of these bundles takes now, rounded up; 0 if it is not known."""
+        times_s = (owner.put_s for bundle in bundles if bundle is not None and (owner := self.opened.get(bundle)))
+        return math.ceil(1000 * max(times_s, default=0.0))
 
     async def owner(self, bundle: int) -> BundleOwner:
         """Return the bundle once it is open here; waits for a takeover that is due.

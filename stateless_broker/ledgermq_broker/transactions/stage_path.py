@@ -128,7 +128,9 @@ class StagePath:
     async def _answer(self, admitted: Admitted[Staging]) -> pb.StageResponse:
         if admitted.whole is not None:
             await asyncio.gather(*(self._store(group, stored) for group, stored in admitted.whole.stored))
-        return pb.StageResponse(results=[self._result(entry) for entry in admitted.entries])
+        results = [self._result(entry) for entry in admitted.entries]
+        bundles = {entry.bundle for entry in admitted.entries}
+        return pb.StageResponse(results=results, put_ms=self._ownership.put_ms(bundles))
 
     async def _store(self, group: Sequence[Entry], stored: Stored) -> None:
         """Wait until the batches of one bundle are durable."""

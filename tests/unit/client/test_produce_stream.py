@@ -34,9 +34,10 @@ class AnswersSome:
 
     address = "a:1"
 
-    def __init__(self, answers: int, *, ends: bool = False) -> None:
+    def __init__(self, answers: int, *, ends: bool = False, put_ms: int = 0) -> None:
         self._answers = answers
         self._ends = ends
+        self._put_ms = put_ms
 
     async def produce(self, requests: AsyncIterator[ProduceFrame]) -> AsyncIterator[pb.ProduceResponse]:
         async for _ in requests:
@@ -46,7 +47,7 @@ class AnswersSome:
                 await asyncio.Event().wait()
             self._answers -= 1
             await asyncio.sleep(1)
-            yield pb.ProduceResponse()
+            yield pb.ProduceResponse(put_ms=self._put_ms)
 
     def credential(self) -> str:
         return ""
@@ -168,16 +169,29 @@ async def test_a_bundle_has_some_of_the_frames_of_a_stream_and_leaves_room_for_o
     assert not stream.has_room()
 
 
-@virtual
-async def test_a_stream_is_slow_while_its_answers_are() -> None:
-    stream = ProduceStream(cast(Any, AnswersSome(20)), lambda *_: None, Producing(ProducerSettings()).call)
-    running = asyncio.create_task(stream.run())
-    assert not stream.is_slow
-    stream.send(SentFrame(Frame(pb.ProduceHeader(), []), [], asyncio.get_running_loop().time(), 30.0))
-    await asyncio.sleep(1.5)
-    assert stream.is_slow
-    stream.give_up()
-    await running
+@pytest.mark.parametrize(
+    ("put_ms", "is_slow"),
+    [
+        (0, True),  # a broker of an earlier release names none: its answers took a second each
+        (4, False),  # they wait for each other, not for the store
+        (60, True),
+    ],
+)
+def test_a_stream_is_slow_while_puts_are(put_ms: int, is_slow: bool) -> None:
+    async def slow_after_answers() -> bool:
+        broker = AnswersSome(20, put_ms=put_ms)
+        stream = ProduceStream(cast(Any, broker), lambda *_: None, Producing(ProducerSettings()).call)
+        running = asyncio.create_task(stream.run())
+        assert not stream.is_slow
+        for _ in range(4):
+            stream.send(SentFrame(Frame(pb.ProduceHeader(), []), [], asyncio.get_running_loop().time(), 30.0))
+        await asyncio.sleep(4.5)
+        found = stream.is_slow
+        stream.give_up()
+        await running
+        return found
+
+    assert run_virtual(slow_after_answers) == is_slow
 
 
 @virtual

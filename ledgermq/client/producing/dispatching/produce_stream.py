@@ -29,11 +29,11 @@ FRAMES_IN_FLIGHT_MAX = 32
 FRAMES_OF_BUNDLE_MAX = 8
 """Frames with batches of one bundle that may be without an answer."""
 SLOW_S = 0.02
-"""From this time of an answer on, the batches of each bundle travel in separate frames: then a slow put of one
+"""From this time of a put on, the batches of each bundle travel in separate frames: then a slow put of one
 bundle delays nothing else. Below it, more frames would only cost processor time.
 """
 TIME_WEIGHT = 0.2
-"""Of the last answer in the mean time of answers."""
+"""Of the last answer in the mean time of puts."""
 ANY_BUNDLE = -1
 """Of a frame with batches of any bundles."""
 
@@ -69,8 +69,10 @@ class ProduceStream:
         """By number, the oldest first."""
         self._number = 0
         self._of_bundle: Counter[int] = Counter()
-        self._answer_s = 0.0
-        """A moving mean of the time of answers."""
+        self._put_s = 0.0
+        """A moving mean of the times of puts that answers name; answers of brokers of earlier releases name none, and
+        count with the times that they took themselves.
+        """
         self._outgoing: asyncio.Queue[Frame[Any] | None] = asyncio.Queue(FRAMES_IN_FLIGHT_MAX)
         self._woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when there is an earlier deadline now, or the stream was ended."""
@@ -90,8 +92,8 @@ class ProduceStream:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether answers take so long that frames are made by bundle."""
-        return self._answer_s >= SLOW_S
+        """Return whether puts take so long that frames are made by bundle."""
+        return self._put_s >= SLOW_S
 
     def give_up(self) -> None:
         """End the stream before its deadline: other brokers report that the broker lost its
@@ -166,12 +168,12 @@ class ProduceStream:
         One task receives all answers, and passes each to its caller directly.
         """
         async for response in responses:
-            sent = self._take(response.number)
+            sent = self._take(response.number, response.put_ms)
             self._heed_deadline()
             self._on_answer(self.address, sent.batches, response)
         raise Unavailable(f"{self.address} ended the stream")
 
-    def _take(self, number: int) -> SentFrame:
+    def _take(self, number: int, put_ms: int) -> SentFrame:
         """Take out the frame that is answered. Raises LedgerMQError if there is none."""
         if not self._waiting:
             raise LedgerMQError(f"{self.address} sent more answers than it received requests")
@@ -181,7 +183,8 @@ class ProduceStream:
                 f"{self.address} answered request {number}, which it did not receive, or for a second time"
             )
         self._of_bundle[sent.bundle] -= 1
-        self._answer_s += TIME_WEIGHT * (asyncio.get_running_loop().time() - sent.sent_s - self._answer_s)
+        put_s = put_ms / 1000 or asyncio.get_running_loop().time() - sent.sent_s
+        self._put_s += TIME_WEIGHT * (put_s - self._put_s)
         return sent
 
     def _heed_deadline(self) -> None:

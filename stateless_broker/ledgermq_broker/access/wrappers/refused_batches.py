@@ -80,4 +80,8 @@ def merged(answer: Any, refusals: Refusals) -> Any:
     own = iter(answer.results)
     kind = answer.DESCRIPTOR.fields_by_name["results"].message_type._concrete_class
     results = [next(own) if refusal is None else kind(error=refusal) for refusal in refusals]
-    return type(answer)(results=results, number=answer.number)
+    whole = type(answer)()
+    whole.CopyFrom(answer)
+    del whole.results[:]
+    whole.results.extend(results)
+    return whole

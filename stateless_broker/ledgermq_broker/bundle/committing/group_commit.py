@@ -32,6 +32,8 @@ OFFSET_NOT_KNOWN = -1
 """Result of a batch that is answered on receipt: its offset is not known yet."""
 RETRY_MS_MIN, RETRY_MS_MAX = 20, 5000
 FLUSHES_REMEMBERED = 16
+TIME_WEIGHT = 0.2
+"""Of the last put in the mean time of puts."""
 ProducerKey = tuple[bytes, int, int, int]
 """Producer id, hash of its principal, topic id, partition."""
 """(producer id, topic id, partition)"""
@@ -68,6 +70,8 @@ class GroupCommit:
         """What is queued or in flight."""
         self._flushes: deque[_Flush] = deque()
         self._windows: dict[ProducerKey, dict[tuple[int, int], int]] = {}
+        self.put_s = 0.0
+        """A moving mean of the time from handing a segment over until it is durable; 0: there was none."""
         self._last_flush_s = float("-inf")
         self._in_flight_before = 0  # after the last flush: a smaller number now means that one has ended since
         self._recent: deque[tuple[float, int]] = deque(maxlen=FLUSHES_REMEMBERED)
@@ -162,6 +166,7 @@ class GroupCommit:
             flush = self._flushes.popleft()
             self._give_back(flush)
             self._recent.append((now, flush.size_bytes))
+            self.put_s += (now - flush.begun_s - self.put_s) * (TIME_WEIGHT if self.put_s else 1.0)
             self._metrics.flushed(self._writer.bundle, flush.batches, flush.size_bytes, now - flush.begun_s)
         self._wake.set()
 
