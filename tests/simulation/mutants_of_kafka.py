@@ -4,13 +4,14 @@ over transactions, and in members of both kinds of groups.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ledgermq.errors import LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.kafka.handlers.groups import committed
 from ledgermq_broker.kafka.handlers.shares import acknowledging, leases
@@ -273,13 +274,17 @@ def worn_out_messages_are_dropped(patch: Patch) -> None:
 @mutant("kafka", likely=lambda seed: kafka_plan_of(seed).is_shared)
 def dead_messages_are_finished_before_their_copies(patch: Patch) -> None:
     """A message of share members that is dead is finished first, and then copied: it is lost if that fails."""
-    real, copying = Burying.bury, set[asyncio.Task[Any]]()
+    real = Burying.bury
 
     async def bury(self: Burying, api: Any, group: str, failed: Any, *more: Any) -> Any:
-        copy = asyncio.create_task(real(self, api, group, failed, *more))
-        copying.add(copy)
-        copy.add_done_callback(copying.discard)
-        lease = {"epoch": failed.part.epoch, "lease": failed.part.lease, "word": pb.REJECT}
-        return [pb.SharedSpan(first=each.first, last=each.last, **lease) for each in failed.ranges], ""
+        part, word = failed.part, pb.REJECT
+        spans = [
+            pb.SharedSpan(first=each.first, last=each.last, epoch=part.epoch, lease=part.lease, word=word)
+            for each in failed.ranges
+        ]
+        said = pb.SharePartitionAnswer(topic=part.topic, partition=part.partition, spans=spans)
+        with suppress(LedgerMQError):
+            await api.share_answer(pb.ShareAnswerRequest(group=group, member_id="member", partitions=[said]))
+        return await real(self, api, group, failed, *more)
 
     patch.setattr(Burying, "bury", bury)
