@@ -5,6 +5,7 @@ members read the retry topic.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ledgermq.client.admin.topics import Admin
@@ -17,6 +18,7 @@ from ledgermq.client.messages.descriptions import TopicDescription
 from ledgermq.client.settings.values import ConsumerSettings
 from ledgermq.errors import InvalidConfig, UnknownTopic
 
+SIZE = "max.message.bytes"
 RECORD_BYTES_DEFAULT = 1024 * 1024
 RECORD_BYTES_MAX = 32 * 1024 * 1024
 HEADERS_BYTES_MAX = 64 * 1024
@@ -64,13 +66,12 @@ class RetryTopics:
         for name in self._asked.names:
             if name not in known:
                 raise UnknownTopic(f"topic {name!r} does not exist")
-        largest = max((_record_bytes(topic) for topic in sources), default=RECORD_BYTES_DEFAULT)
-        settings = {"max.message.bytes": min(RECORD_BYTES_MAX, largest + HEADERS_BYTES_MAX)}
+        settings = settings_for_failed(topic.settings for topic in sources)
         partitions = max((len(topic.partitions) for topic in sources), default=0)
         for name in self._made:
             if name in known:
                 await self._check(name)
-                if _record_bytes(known[name]) < settings["max.message.bytes"]:
+                if not takes(known[name].settings, settings):
                     await self._admin.alter_topic(name, 0, settings, ())
             else:
                 await self._admin.create_topic(name, partitions, settings, if_not_exists=True)
@@ -94,6 +95,19 @@ class RetryTopics:
             check_first(name, self._asked.group, message)
 
 
+def settings_for_failed(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the settings of a topic for failed messages: it takes copies of the largest messages of topics with these
+    settings.
+    """
+    largest = max(map(_record_bytes, sources), default=RECORD_BYTES_DEFAULT)
+    return {SIZE: str(min(RECORD_BYTES_MAX, largest + HEADERS_BYTES_MAX))}
+
+
+def takes(settings: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Return whether a topic with these settings takes messages as large as one with the wanted settings."""
+    return _record_bytes(settings) >= _record_bytes(wanted)
+
+
 def check_first(name: str, group: str, message: Message) -> None:
     """Check that the first record of a topic for failed messages is of the group. Raises InvalidConfig."""
     if group_of(message.headers) != group:
@@ -113,6 +127,6 @@ def _matches(pattern: str, name: str) -> bool:
         return False
 
 
-def _record_bytes(topic: TopicDescription) -> int:
-    given = topic.settings.get("max.message.bytes", "")
+def _record_bytes(settings: Mapping[str, str]) -> int:
+    given = settings.get(SIZE, "")
     return int(given) if given.isdigit() else RECORD_BYTES_DEFAULT

@@ -22,12 +22,7 @@ import pyarrow as pa
 
 from ledgermq.buffers import Buffer
 from ledgermq.client.consuming.message import Message, MessageHeaders, messages_of
-from ledgermq.client.groups.retries.retry_creation import (
-    HEADERS_BYTES_MAX,
-    RECORD_BYTES_DEFAULT,
-    RECORD_BYTES_MAX,
-    check_first,
-)
+from ledgermq.client.groups.retries.retry_creation import RECORD_BYTES_MAX, check_first, settings_for_failed, takes
 from ledgermq.client.groups.retry_topics import Failures, copy_of, dead_letter_topic, origin_of
 from ledgermq.client.messages.expiry import Expiry, TopicTtl
 from ledgermq.client.messages.record import Outgoing
@@ -66,7 +61,6 @@ PARTITIONS_MAX = 1000
 TOO_LATE = "it was not stored in time"
 LAST_WORDS = "its last delivery was not answered"
 """As our own members say of such a message."""
-SIZE = "max.message.bytes"
 
 log = get_logger(__name__)
 
@@ -208,13 +202,13 @@ class Burying:
         """Make what is missing, and let the topic have messages as large as those that it gets."""
         infos = await named_topics(api, [topic, name], fresh=True)
         source = _known(infos[topic])
-        size = min(RECORD_BYTES_MAX, _record_bytes(source) + HEADERS_BYTES_MAX)
+        wanted = settings_for_failed([source.settings])
         try:
             letters = _known(infos[name])
             await self._check(group, letters)
         except UnknownTopic:
             wish = pb.CreateTopicRequest(
-                name=name, partitions=len(source.partitions), settings={SIZE: str(size)}, nonce=self._sources.new_id()
+                name=name, partitions=len(source.partitions), settings=wanted, nonce=self._sources.new_id()
             )
             try:
                 letters = (await api.create_topic(wish)).topic
@@ -222,8 +216,7 @@ class Burying:
                 letters = _known((await named_topics(api, [name], fresh=True))[name])
                 await self._check(group, letters)
         may_alter = True
-        if _record_bytes(letters) < size:
-            wanted = {SIZE: str(size)}
+        if not takes(letters.settings, wanted):
             try:
                 await api.alter_topic(
                     pb.AlterTopicRequest(name=name, topic_id=letters.topic_id, set=wanted, nonce=self._sources.new_id())
@@ -340,8 +333,3 @@ def _known(info: pb.TopicInfo) -> pb.TopicInfo:
     if info.HasField("error"):
         raise error_from_proto(info.error)
     return info
-
-
-def _record_bytes(info: pb.TopicInfo) -> int:
-    given = info.settings.get(SIZE, "")
-    return int(given) if given.isdigit() else RECORD_BYTES_DEFAULT
