@@ -75,7 +75,7 @@ export function Messages({ topic }: { topic: TopicDetails }): JSX.Element {
       {live ? <Tail topic={topic} partition={partition} tags={tags} filter={filter} open={open} /> : (
         <>
           <Trouble error={page.error} />
-          {page.data && <Rows topic={topic.name} records={records} open={open} empty={key ? `No record has the key ${visible(key)}.` : newest ? "No records are here." : <>{`No records from ${visible(from)} on. `}<a href={link(["topics", topic.name])}>Show the newest ones</a></>} />}
+          {page.data && <Rows topic={topic.name} records={records} open={open} empty={key ? `No record has the key ${visible(key)}.` : newest ? (isEnd ? "No records are here." : "Nothing that was looked at passes. Older records may.") : <>{`No records from ${visible(from)} on. `}<a href={link(["topics", topic.name])}>Show the newest ones</a></>} />}
           {page.data?.rest && page.data.rest.length > 0 && <p class="note">The search has stopped before its end: narrow it, or use ledgermq message find.</p>}
           <div class="bar">
             {cursor && <button type="button" onClick={() => search({})}>{newest ? "Newest" : "Back to the beginning"}</button>}
