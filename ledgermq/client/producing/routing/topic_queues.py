@@ -278,14 +278,16 @@ class TopicQueues:
                 raise again(refusal)
         runs: list[StoredRows] = []
         left_bytes, left_rows = buffer_bytes, rows.num_rows
+        all_taken = self._is_taken(rows)
         for number, part in pieces:
             queue = self.queues[number]
             self.seal(queue)
             held_bytes = left_bytes * part.num_rows // left_rows
             left_bytes, left_rows = left_bytes - held_bytes, left_rows - part.num_rows
-            if (batch := self._joinable(queue, part, deadline_s)) is None:
+            taken = all_taken or self._is_taken(part)
+            if not taken or (batch := self._joinable(queue, part, deadline_s)) is None:
                 batch = self._new_batch(queue, deadline_s)
-                batch.is_alone = not self._is_taken(part)
+                batch.is_alone = not taken
                 queue.add_sealed(batch)
             runs.append(batch.add_arrow(part, held_bytes))
         for number in dict.fromkeys(number for number, _ in pieces):
@@ -294,7 +296,7 @@ class TopicQueues:
         return runs
 
     def _joinable(self, queue: PartitionQueue, rows: pa.RecordBatch, deadline_s: float | None) -> Batch | None:
-        """Return the batch of Arrow rows that waits last in its queue, if these may travel with it.
+        """Return the batch of Arrow rows that waits last in its queue, if rows that brokers take may travel with it.
 
         As for single records, a batch grows while it waits. Otherwise the few batches on their way to a distant
         store would be as small as what a program sends at a time. It grows for a part of its time only, because what
@@ -309,7 +311,6 @@ class TopicQueues:
             or not batch.shares(deadline_s, now_s)
             or now_s - batch.born_s > SHARED_OF_TIME * self._settings.delivery_timeout_s
             or batch.data_bytes + rows.nbytes > self._settings.batch_bytes_max
-            or not self._is_taken(rows)
         ):
             return None
         return batch
