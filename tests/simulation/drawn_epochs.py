@@ -103,7 +103,7 @@ class LatePlaces:
 
     def at(self, broker: Broker) -> None:
         """Delay calls of this broker. Call it when the broker has started."""
-        calls = broker._calls
+        calls = broker.calls
         real = calls._broker
 
         def late(bundle: int, named: str) -> Any:

@@ -35,7 +35,7 @@ class LostAnswers:
 
     def at(self, broker: Broker) -> None:
         """Lose answers to calls of this broker. Call it when the broker has started."""
-        calls = broker._calls
+        calls = broker.calls
         real = calls._broker
 
         def losing(bundle: int, named: str) -> Any:
