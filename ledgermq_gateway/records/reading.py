@@ -15,7 +15,7 @@ from ledgermq.client.consuming.consumer import Consumer, decoded_bytes_of
 from ledgermq.client.consuming.message import Message
 from ledgermq.client.consuming.start import Position
 from ledgermq.client.messages.descriptions import TopicDescription
-from ledgermq.client.paging.pages import RECORDS_MAX, Page
+from ledgermq.client.paging.pages import PARTITION_BYTES, RECORDS_MAX, Page
 from ledgermq.errors import InvalidConfig, OffsetOutOfRange, UnknownPartition
 from ledgermq.runtime.tasks import end
 from ledgermq_gateway.http.call import ARROW, JSON, NDJSON, OCTETS, Answer, Call
@@ -30,7 +30,11 @@ R = TypeVar("R")
 LIMIT = 100
 ORDERS = ("oldest", "newest")
 READ_BYTES = 1024 * 1024
-"""What a read takes of the budget of memory before it is known how much it finds."""
+"""What a read of one partition takes of the budget of memory before it is known how much it finds. That of several asks
+each for `PARTITION_BYTES` at least.
+"""
+PAGES_AT_LEAST = 8
+"""So many pages fit into the budget at a time, of however many partitions."""
 RECORD_BYTES = 200
 """What a record costs besides its data, while a page is made."""
 
@@ -153,7 +157,9 @@ async def _read(call: Call, topic: TopicDescription, partitions: list[int] | Non
             filter=wanted,
         )
 
-    call.share.take(READ_BYTES)
+    count = len(topic.partitions if partitions is None else partitions)
+    asked_bytes = count * PARTITION_BYTES + settings.page_bytes_max if count > 1 else 0
+    call.share.take(max(READ_BYTES, min(asked_bytes, settings.memory_bytes // PAGES_AT_LEAST)))
     with call.waiting() if wait_s else nullcontext():
         try:
             page = await (unless_stopping(call, read, wait_s) if wait_s else read(0.0))

@@ -16,6 +16,8 @@ import pytest
 import ledgermq
 from ledgermq.client.transactions.transactions import Transactions
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq.protocol.naming.producer_ids import producer_bytes
+from ledgermq_broker.bundle.committing.decision_hold import HOLD_S
 from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_ledger.object_store.contract import ObjectStore
 from tests.broker.cluster import Cluster, PausableStore, cluster_of, in_cluster
@@ -221,3 +223,30 @@ def test_a_kafka_producer_that_aborts_during_a_cut_and_goes_on_leaves_nothing_in
         await by_kafka(cluster, producer)
 
     run()
+
+
+@pytest.mark.parametrize("kind", [KafkaProducer, SecondProducer])
+def test_an_abort_by_our_own_call_of_an_open_kafka_transaction_waits_for_the_hold(
+    kind: type[KafkaProducer | SecondProducer],
+) -> None:
+    """Its client has not asked for it, and gets another epoch."""
+
+    @in_kafka_cluster("a:1", bundles=2)
+    async def test(cluster: KafkaCluster) -> None:
+        await cluster.create("t", 1)
+        producer = kind(cluster)
+        await producer.init()
+        if kind is KafkaProducer:
+            assert await producer.add(("t", 0)) == 0
+        assert await producer.send("t", 0, b"x") == 0
+        for owner in cluster.brokers["a:1"].ownership.opened.values():
+            owner.hold.begin(7)
+        begun_s = asyncio.get_running_loop().time()
+        ref = pb.TransactionRef(
+            transactional_id="x", producer_id=producer_bytes(producer.id), epoch=producer.epoch + 1, number=1
+        )
+        request = pb.EndTransactionRequest(transaction=ref, outcome=pb.ABORTED)
+        assert (await cluster.line("a:1").end_transaction(request)).state == pb.ABORTED
+        assert asyncio.get_running_loop().time() - begun_s == pytest.approx(HOLD_S, abs=0.5)
+
+    test()

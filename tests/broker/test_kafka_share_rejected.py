@@ -5,9 +5,13 @@ members does it; in virtual time, byte by byte.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
-from ledgermq_broker.kafka.handlers.shares.acknowledging import REJECTED
+from ledgermq_broker.kafka.handlers.shares.acknowledging import BURYING_S, REJECTED
+from ledgermq_broker.kafka.handlers.shares.burying import Burying
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_ledger import keys
 from tests.broker.access import RULES, change, token
@@ -62,6 +66,47 @@ async def test_a_rejected_message_comes_again_if_it_cannot_be_stored(cluster: Ka
     assert (part.acknowledge_error_code, part.error_code) == (0, 0), "also with a fetch"
     assert [one.message.value for one in await letters(cluster)] == [b"1"]
     assert await start(cluster) == 3
+
+
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_what_is_accepted_beside_a_rejected_message_counts_at_once(cluster: KafkaCluster) -> None:
+    """Though dead letters take longer than its lease has left."""
+    real = Burying._stored
+
+    async def slow(self: Burying, *about: Any) -> None:
+        await asyncio.sleep(2 * BURYING_S)
+        await real(self, *about)
+
+    await cluster.create("t", partitions=2)
+    member = await sharer(cluster)
+    await produce(cluster, b"0", b"1", partition=0)
+    await produce(cluster, b"other", partition=1)
+    line = await member.line()
+    assert len(await line.fetch(0, 1)) == 3
+    await asyncio.sleep(LOCK_S - BURYING_S / 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Burying, "_stored", slow)
+        answer = await line.acknowledge({0: [(0, 1, [ACCEPT, REJECT])], 1: [(0, 0, [ACCEPT])]})
+    assert answer == {0: Code.INVALID_RECORD_STATE, 1: 0}, "the rejected one comes again"
+    assert await start(cluster) == 1
+    await asyncio.sleep(PAUSE_S)
+    assert [got.offset for got in await line.fetch(wait_ms=100)] == [1]
+
+
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_a_topic_that_takes_the_place_of_the_dead_letters_gets_none(cluster: KafkaCluster) -> None:
+    await cluster.create("t", partitions=1)
+    await produce(cluster, b"0", b"1")
+    line = await (await sharer(cluster)).line()
+    assert len(await line.fetch(0)) == 2
+    assert await line.acknowledge({0: [(0, 0, [REJECT])]}) == {0: 0}
+    async with cluster.client() as client:
+        await client.delete_topic("g.dlq")
+        await client.create_topic("g.dlq", 1)
+        async with client.producer() as producer:
+            await producer.send("g.dlq", b"of another program")
+        assert await line.acknowledge({0: [(1, 1, [REJECT])]}) == {0: Code.INVALID_RECORD_STATE}
+        assert [message.value for message in (await client.read("g.dlq")).messages] == [b"of another program"]
 
 
 @in_kafka_cluster("a:1", **RULES, **EARLIEST)

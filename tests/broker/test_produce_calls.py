@@ -116,7 +116,9 @@ async def test_acknowledgement_on_receipt(cluster: Cluster) -> None:
     await cluster.create("t", 1)
     frame = frame_of("t", 0, b"x")
     frame.header.acks = pb.RECEIVED
-    assert not (await cluster.line("a:1").produce_once(frame)).results[0].HasField("error")
+    answer = await cluster.line("a:1").produce_once(frame)
+    assert not answer.results[0].HasField("error")
+    assert not answer.put_ms, "it waits for no put"
     await asyncio.sleep(1)
     assert await cluster.read_all("t", 0) == [b"x"]
     frame = frame_of("t", 0, b"y", session=pb.ProducerSession(id=b"i" * 16))

@@ -220,6 +220,17 @@ async def test_memory_is_one_budget() -> None:
         assert at.gateway.service.memory.held_bytes == 0
 
 
+async def test_a_page_of_many_partitions_takes_as_much_memory_as_it_asks_for() -> None:
+    async with world(memory_bytes=16 * 2**20, page_bytes_max=2**20) as at:
+        await at.http.post("/v1/topics", json={"name": "t", "partitions": 64})
+        page = "/v1/topics/t/records?wait_ms=1500&from=latest"
+        wide = await asyncio.gather(*(at.http.get(page) for _ in range(9)))
+        assert sorted(answer.status_code for answer in wide) == [200] * 8 + [503]
+        narrow = await asyncio.gather(*(at.http.get(f"{page}&partitions=1") for _ in range(9)))
+        assert {answer.status_code for answer in narrow} == {200}
+        assert at.gateway.service.memory.held_bytes == 0
+
+
 async def test_connections_are_bounded() -> None:
     async with world(connections_max=5) as at:
         held = [await asyncio.open_connection("127.0.0.1", at.port) for _ in range(12)]

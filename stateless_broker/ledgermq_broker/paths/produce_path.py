@@ -90,7 +90,8 @@ class ProducePath:
     async def answers(self, entries: Sequence[Entry], *, durable: bool) -> pb.ProduceResponse:
         """Return the answer to a frame when the outcomes of all its batches are known."""
         results = [await self._result(entry, durable) for entry in entries]
-        return pb.ProduceResponse(results=results, put_ms=self._ownership.put_ms({entry.bundle for entry in entries}))
+        bundles = {entry.bundle for entry in entries} if durable else ()  # else no answer waits for a put
+        return pb.ProduceResponse(results=results, put_ms=self._ownership.put_ms(bundles))
 
     async def _answer(self, admitted: Admitted[Producing]) -> pb.ProduceResponse:
         return await self.answers(admitted.entries, durable=admitted.whole is not None and admitted.whole.durable)

@@ -115,7 +115,9 @@ class Coordinating:
             decision = self._coordinator.producers.end(transaction, outcome, parts, self._now_ms())
             return self._counted(decision, decision.answer, "producer")
 
-        return await self._in_turn(transaction.transactional_id, end, held=outcome is not State.ABORTED)
+        name = transaction.transactional_id
+        draws = self._coordinator.added.is_open(name)  # Kafka's: its client has not asked for this end
+        return await self._in_turn(name, end, held=draws or outcome is not State.ABORTED)
 
     async def outcome(self, request: pb.TransactionOutcomeRequest) -> Outcome:
         name, epoch, number = request.transactional_id, request.epoch, request.number

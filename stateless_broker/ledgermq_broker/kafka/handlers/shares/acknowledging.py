@@ -1,7 +1,8 @@
 """Tell the owners of partitions what members say about their messages. The answers are durable.
 
-What is rejected and still held goes to the dead letters of the group first, as our own callers do it
-(`ledgermq.client.queues.leases.answering`): its lease is renewed, its copy stored, then it is finished.
+What is rejected and still held goes to the dead letters of the group, as our own callers do it
+(`ledgermq.client.queues.leases.answering`): its lease is renewed, its copy stored, then it is finished. All other
+words are said before that, because their leases are not renewed.
 A refusal that may pass is repeated for a while: a word that is said twice counts once.
 """
 
@@ -59,6 +60,33 @@ class Heard:
     message: str | None = None
     spans: Spans = ()
     late: Sequence[pb.OffsetSpan] = ()
+
+
+async def acknowledge(
+    api: BrokerApi,
+    session: Session,
+    burying: Burying,
+    words: Mapping[Partition, Spans],
+    places: Mapping[Partition, Place],
+) -> dict[Partition, Heard]:
+    """Say what a member says, and put what it rejects into the dead letters. Raises Unauthenticated."""
+    others, rejected = dict[Partition, Spans](), dict[Partition, Spans]()
+    for at, spans in words.items():
+        for part, wanted in ((others, False), (rejected, True)):
+            if found := [span for span in spans if (span.word == pb.REJECT) == wanted]:
+                part[at] = found
+    heard = await say(api, session.group, session.member, others)
+    said, told = await _bury_rejected(api, session, burying, rejected, places)
+    for more in (await say(api, session.group, session.member, said), told):
+        for at, each in more.items():
+            heard[at] = _both(heard[at], each) if at in heard else each
+    return heard
+
+
+def _both(one: Heard, other: Heard) -> Heard:
+    """Return what was heard about two parts of what a member says of a partition; the first code counts."""
+    first = one if one.code else other
+    return Heard(first.code, first.message, [*one.spans, *other.spans], [*one.late, *other.late])
 
 
 async def say(
@@ -133,39 +161,38 @@ def _heard(result: pb.SharePartitionResult | LedgerMQError, spans: Spans) -> Hea
 # Rejected messages
 
 
-async def bury_rejected(
+async def _bury_rejected(
     api: BrokerApi,
     session: Session,
     burying: Burying,
-    words: dict[Partition, Spans],
+    rejected: Mapping[Partition, Spans],
     places: Mapping[Partition, Place],
-) -> dict[Partition, Heard]:
-    """Put what is rejected, and still held, into the dead letters of the group, and change the words about what has to
-    come again. Return the answer to that, by partition. Raises Unauthenticated.
+) -> tuple[dict[Partition, Spans], dict[Partition, Heard]]:
+    """Put what is rejected, and still held, into the dead letters of the group. Return what is to be said about it, and
+    what is answered about what has to come again, by partition. Raises Unauthenticated.
     """
-    rejected = {at: dead for at, spans in words.items() if (dead := [span for span in spans if span.word == pb.REJECT])}
     renewals = {at: [_same(span, pb.RENEW) for span in dead] for at, dead in rejected.items()}
     renewed = await say(api, session.group, session.member, renewals)
     until_s = asyncio.get_running_loop().time() + BURYING_S
+    words: dict[Partition, Spans] = {}
     told: dict[Partition, Heard] = {}
 
     async def bury(at: Partition, dead: Spans) -> None:
-        others = [span for span in words[at] if span.word != pb.REJECT]
         if renewed[at].code and not renewed[at].late:
-            words[at], told[at] = others, renewed[at]
+            told[at] = renewed[at]
             return
         late = {offset for span in renewed[at].late for offset in range(span.first, span.last + 1)}
         parts = [part for span in dead for part in parted(span, late)]
         wanted = [(span, session.leases.deliveries(places[at], span.first)) for is_late, span in parts if not is_late]
         said, why = await _buried(api, session.group, burying, at, wanted, until_s)
         # of the late ones, what this lease has moved before counts
-        words[at] = [*others, *said, *(span for is_late, span in parts if is_late)]
+        words[at] = [*said, *(span for is_late, span in parts if is_late)]
         if why:
             text = f"a rejected message comes again, because it is not among the dead letters: {why}"
             told[at] = Heard(Code.INVALID_RECORD_STATE, text)
 
     await all_of((bury(*each) for each in rejected.items()), BURIED_AT_ONCE)
-    return told
+    return words, told
 
 
 Wanted = Sequence[tuple[pb.SharedSpan, int]]

@@ -92,10 +92,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class _Letters:
-    """A dead-letter topic. `ttl`: of the topic whose messages it gets. `may_alter`: False if the caller may not let it
-    take larger messages.
+    """A dead-letter topic, by its `id`: one of this name that is made later may be another's. `ttl`: of the topic whose
+    messages it gets. `may_alter`: False if the caller may not let it take larger messages.
     """
 
+    id: int
     name: str
     partitions: int
     ttl: TopicTtl
@@ -159,10 +160,7 @@ class Burying:
         failures = Failures(group, origin_of(message), deliveries, self._sources.now_ms(), text)
         try:
             await self._stored(api, message, failures, letters)
-        except UnknownTopic:
-            self._forget(group, message.topic, letters)
-            raise
-        except (UnknownPartition, MessageTooLarge):  # made again, or the messages of its source may be larger since
+        except (UnknownTopic, UnknownPartition, MessageTooLarge):  # made again, or its source has larger messages since
             self._forget(group, message.topic, letters)
             letters = await self._found(api, group, message.topic)
             try:
@@ -180,7 +178,7 @@ class Burying:
         row = _row(copy, now_us)
         if (size := largest_record_bytes(row)) > RECORD_BYTES_MAX:
             raise NoLetters(f"the copy of a message has {size} bytes; a topic takes at most {RECORD_BYTES_MAX}")
-        value = Value(letters.name, message.partition % letters.partitions, row)
+        value = Value(letters.name, message.partition % letters.partitions, row, topic_id=letters.id)
         frame = replace(produce_frame([value], now_us, compression="lz4"), at_owner=True)
         [result] = (await api.produce_once(frame)).results
         if result.HasField("error"):
@@ -224,7 +222,7 @@ class Burying:
             except Unauthorized:  # most copies fit nevertheless
                 may_alter = False
         ttl = TopicTtl(source.message_ttl_ms or None, source.message_ttl_ms_max or None)
-        return _Letters(name, len(letters.partitions), ttl, may_alter)
+        return _Letters(letters.topic_id, name, len(letters.partitions), ttl, may_alter)
 
     async def _check(self, group: str, letters: pb.TopicInfo) -> None:
         """Check that the first record of an existing topic is of the group, by this broker's own right: the caller need

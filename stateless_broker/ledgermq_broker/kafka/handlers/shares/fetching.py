@@ -43,7 +43,7 @@ from ledgermq_broker.kafka.handlers.shares.acknowledging import (
     Partition,
     Spans,
     Topic,
-    bury_rejected,
+    acknowledge,
     say,
 )
 from ledgermq_broker.kafka.handlers.shares.answers import acknowledge_answer, fetch_answer, fetched_partition
@@ -178,13 +178,10 @@ class ShareHandler:
                 words[topic, place.partition] = spans
                 asked_of[topic, place.partition] = place, are_held
         places_of = {at: place for at, (place, _) in asked_of.items()}
-        told = await bury_rejected(api, session, self._burying, words, places_of)
-        answers = await say(api, session.group, session.member, {at: spans for at, spans in words.items() if spans})
+        answers = await acknowledge(api, session, self._burying, words, places_of)
         for partition, (place, are_held) in asked_of.items():
             answer = answers.get(partition, Heard())
             session.leases.ended(place, answer.spans)
-            if not answer.code:
-                answer = told.get(partition, answer)
             heard[place] = answer if are_held or answer.code else _not_held()
         return heard
 
