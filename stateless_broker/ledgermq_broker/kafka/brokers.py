@@ -68,10 +68,8 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 class Brokers:
-    """`cluster_id`: 32 hexadecimal digits."""
-
-    """`catalog_offset()`: grows with each change of topics and access rules that this broker has read. `calls`: to the
-    owners of bundles, by this broker's own right.
+    """`cluster_id`: 32 hexadecimal digits. `catalog_offset()`: grows with each change of topics and access rules that
+    this broker has read. `calls`: to the owners of bundles, by this broker's own right.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -64,6 +64,7 @@ LAST_WORDS = "its last delivery was not answered"
 
 log = get_logger(__name__)
 
+A = TypeVar("A", pb.TopicInfo, pb.OffsetResult, pb.FetchedPartition, pb.ProduceResult)
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 Dead = tuple[int, int, Message | DataDamaged]
 """An offset, the number of deliveries, and the message; the error if it cannot be read."""
@@ -181,8 +182,7 @@ class Burying:
         value = Value(letters.name, message.partition % letters.partitions, row, topic_id=letters.id)
         frame = replace(produce_frame([value], now_us, compression="lz4"), at_owner=True)
         [result] = (await api.produce_once(frame)).results
-        if result.HasField("error"):
-            raise error_from_proto(result.error)
+        _answered(result)
 
     def _forget(self, group: str, topic: str, letters: _Letters) -> None:
         if self._letters.get((group, topic)) is letters:  # not what another message has found since
@@ -199,10 +199,10 @@ class Burying:
     async def _made(self, api: BrokerApi, group: str, name: str, topic: str) -> _Letters:
         """Make what is missing, and let the topic have messages as large as those that it gets."""
         infos = await named_topics(api, [topic, name], fresh=True)
-        source = _known(infos[topic])
+        source = _answered(infos[topic])
         wanted = settings_for_failed([source.settings])
         try:
-            letters = _known(infos[name])
+            letters = _answered(infos[name])
             await self._check(group, letters)
         except UnknownTopic:
             wish = pb.CreateTopicRequest(
@@ -211,7 +211,7 @@ class Burying:
             try:
                 letters = (await api.create_topic(wish)).topic
             except TopicExists:  # made by another member meanwhile
-                letters = _known((await named_topics(api, [name], fresh=True))[name])
+                letters = _answered((await named_topics(api, [name], fresh=True))[name])
                 await self._check(group, letters)
         may_alter = True
         if not takes(letters.settings, wanted):
@@ -257,24 +257,23 @@ async def _first(owner: BrokerApi, topic: pb.TopicInfo, numbers: Sequence[int]) 
     queries = [pb.OffsetQuery(topic=topic.name, partition=number, earliest=True) for number in numbers]
     starts = (await owner.list_offsets(pb.ListOffsetsRequest(queries=queries))).results
     wanted = [
-        pb.FetchPartition(topic=topic.name, topic_id=topic.topic_id, partition=number, offset=start.offset)
+        pb.FetchPartition(topic=topic.name, topic_id=topic.topic_id, partition=number, offset=_answered(start).offset)
         for number, start in zip(numbers, starts, strict=True)
-        if not _raised(start)
     ]
     frame = await owner.fetch_once(pb.FetchRequest(partitions=wanted, max_bytes=1))
     for part in frame.header.partitions:
-        if not _raised(part) and part.batches:
+        if _answered(part).batches:
             batch = part.batches[0]
             row = decoded(part, batch, memoryview(b"".join(frame.payload))[: batch.length]).slice(0, 1)
             return messages_of(row, topic.name, part.partition, batch.base_offset)[0]
     return None
 
 
-def _raised(answer: pb.OffsetResult | pb.FetchedPartition) -> bool:
-    """Raise the error of an answer; return False if there is none."""
+def _answered(answer: A) -> A:
+    """Return an answer. Raises the error that it has in place of one."""
     if answer.HasField("error"):
         raise error_from_proto(answer.error)
-    return False
+    return answer
 
 
 def _name(group: str, topic: str) -> str:
@@ -324,10 +323,3 @@ def _row(copy: Outgoing, now_us: int) -> pa.RecordBatch:
         "tag": copy.tag,
     }
     return pa.RecordBatch.from_arrays([pa.array([row[field.name]], field.type) for field in SCHEMA], schema=SCHEMA)
-
-
-def _known(info: pb.TopicInfo) -> pb.TopicInfo:
-    """Raises the error that was answered for a topic."""
-    if info.HasField("error"):
-        raise error_from_proto(info.error)
-    return info
