@@ -15,6 +15,7 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.frames import ProduceFrame
 from ledgermq.protocol.naming import unresolved
 from ledgermq_broker.broker import Broker
+from tests.simulation.called_brokers import Called, stand_between
 from tests.simulation.world import World
 
 LOST_MAX = 20
@@ -35,14 +36,7 @@ class LostAnswers:
 
     def at(self, broker: Broker) -> None:
         """Lose answers to calls of this broker. Call it when the broker has started."""
-        calls = broker.calls
-        real = calls._broker
-
-        def losing(bundle: int, named: str) -> Any:
-            address, api = real(bundle, named)
-            return address, _Losing(api, self)
-
-        calls._broker = losing
+        stand_between(broker, lambda api: _Losing(api, self))
 
     def loses(self, request: ProduceFrame) -> bool:
         if not self._left or not all(each.topic.endswith(unresolved.SUFFIX) for each in request.header.batches):
@@ -54,15 +48,10 @@ class LostAnswers:
         return lost
 
 
-class _Losing:
-    """A broker that is called; all but the answers that are lost is its own."""
-
+class _Losing(Called):
     def __init__(self, api: Any, answers: LostAnswers) -> None:
-        self._api = api
+        super().__init__(api)
         self._answers = answers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._api, name)
 
     async def produce_once(self, request: ProduceFrame) -> pb.ProduceResponse:
         answer: pb.ProduceResponse = await self._api.produce_once(request)
