@@ -26,10 +26,10 @@ from ledgermq_ledger.log.history import read_history
 from ledgermq_ledger.log.internal_topic import read_internal
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from tests.judges.violation import Violation
-from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.automatic_cuts_watch import cuts_by_themselves
+from tests.simulation.called_brokers import Called, stand_between
 from tests.simulation.cluster_clients import PARTITIONS, SimulatedClient
-from tests.simulation.plan import RunPlan
+from tests.simulation.plan import RunPlan, undisturbed
 from tests.simulation.transactions_clients import TransactionalClient
 from tests.simulation.world import World
 
@@ -53,16 +53,11 @@ def takes_over(seed: int) -> bool:
 def calm(plan: RunPlan) -> RunPlan:
     """Return a plan of a run in which little else happens, so that many cuts are taken."""
     return replace(
-        plan,
+        undisturbed(plan),
         faults=replace(plan.faults, delay_s_max=DELAY_S_MAX),
         net_delay_s_max=DELAY_S_MAX,
         event_every_s=10.0,
         pause_s_max=3.0,
-        slow=0.0,
-        naps=0.0,
-        stalls=0.0,
-        full=0.0,
-        ambush=NO_AMBUSH,
     )
 
 
@@ -103,25 +98,13 @@ class LatePlaces:
 
     def at(self, broker: Broker) -> None:
         """Delay calls of this broker. Call it when the broker has started."""
-        calls = broker.calls
-        real = calls._broker
-
-        def late(bundle: int, named: str) -> Any:
-            address, api = real(bundle, named)
-            return address, _Late(api, self._random)
-
-        calls._broker = late
+        stand_between(broker, lambda api: _Late(api, self._random))
 
 
-class _Late:
-    """A broker that is called."""
-
+class _Late(Called):
     def __init__(self, api: Any, draw: random.Random) -> None:
-        self._api = api
+        super().__init__(api)
         self._random = draw
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._api, name)
 
     async def hold_for_cut(self, request: pb.HoldForCutRequest) -> pb.HoldForCutResponse:
         if request.step == pb.CUT_PLACE and self._random.random() < 0.5:

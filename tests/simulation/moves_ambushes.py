@@ -29,11 +29,10 @@ from ledgermq_ledger.parquet.hand_over import has_forgotten
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import PartitionMove
-from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.ledger_clients import TOPIC_ID
 from tests.simulation.moves_broker import OTHER, is_keyed, overtakes, read_records
 from tests.simulation.parquet_watch import ParquetWatch
-from tests.simulation.plan import RunPlan
+from tests.simulation.plan import RunPlan, undisturbed
 from tests.simulation.world import World
 
 SHARE = 0.4
@@ -60,16 +59,11 @@ def cleans_between(seed: int) -> bool:
 def calm(plan: RunPlan) -> RunPlan:
     """Return a plan of a run in which little else happens, so that moves come to their end within it."""
     return replace(
-        plan,
+        undisturbed(plan),
         seconds=60.0,
         requests_max=REQUESTS,
         event_every_s=20.0,
         pause_s_max=5.0,
-        slow=0.0,
-        naps=0.0,
-        stalls=0.0,
-        full=0.0,
-        ambush=NO_AMBUSH,
         compact_every_s=0.3,
     )
 

@@ -5,7 +5,7 @@ or killed.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledgermq_ledger.cluster import ClusterSettings
 from tests.simulation.ambush import NO_AMBUSH, Ambush, draw_ambush
@@ -56,6 +56,11 @@ class RunPlan:
             url_life_ms=self.parquet_min_age_ms // 4,
             parquet_min_age_ms=self.parquet_min_age_ms,
         )
+
+
+def undisturbed(plan: RunPlan) -> RunPlan:
+    """Return the plan without what keeps a process from its store: slow, full, standing still, or in ambush."""
+    return replace(plan, slow=0.0, naps=0.0, stalls=0.0, full=0.0, ambush=NO_AMBUSH)
 
 
 REQUESTS_MAX = (300, 1000, 1000, 3000)
