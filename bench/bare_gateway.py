@@ -1,4 +1,4 @@
-"""An HTTP server that does only what no gateway could do without, in a process of its own: a floor for the rows G.
+"""An HTTP server that does only what no gateway could do without, in a separate process: a floor for the rows G.
 
     python -m bench.bare_gateway answers               reads a body, and answers
     python -m bench.bare_gateway sends BROKER TOPIC    sends what it is posted by the SDK, and answers when it is stored

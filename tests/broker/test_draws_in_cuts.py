@@ -2,7 +2,7 @@
 something staged already (I22).
 
 The bundles of each cut are placed one after the other here: all but `last` first. What goes on between is in the
-cut as far as it is staged in `last`.
+cut where it is staged in `last`.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ async def test_a_console_waits_in_the_turn_of_its_principal(monkeypatch: pytest.
 async def test_a_session_ends_by_the_brokers_time_also_at_a_gateway_that_has_just_started(
     tmp_path: Path, ahead_s: float
 ) -> None:
-    """Its machine's clock counted until its first caller was admitted: all had to sign in again, or nobody ever had."""
+    """Its machine's clock counted until its first caller was admitted: all had to sign in again, or none had to."""
     machine = Sources(lambda: time.time_ns() // 1000 + round(ahead_s * 1e6))
     key = tmp_path / "console.key"
     key.write_bytes(os.urandom(KEY_BYTES))

@@ -1,6 +1,6 @@
 """Kill a broker at the moment at which it has stored something that nobody has heard of yet, in some runs of level
-*kafka*: a partition withdrawn from a member of KIP-848, or the end of a transaction. Ends behind which it is left alone
-are told to a program that looks at once (`kafka_restorer`).
+*kafka*: a partition withdrawn from a member of KIP-848, or the end of a transaction. Where it is left alone behind
+an end, a program looks at once (`kafka_restorer`).
 
 The next owner has nothing but the log to tell what was promised. Dice alone kill a broker at this moment once in
 hundreds of seeds.

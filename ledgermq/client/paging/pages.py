@@ -219,8 +219,8 @@ class _Run:
             for at in empty:
                 if at in answers and (answer := answers[at]).left:
                     heappush(heads, (min(answer.rows.times_us[len(answer.places)], now_us), at))
-            known = [at for at in empty if at in answers and answers[at].runs_out]
-            if not heads or any(count or answers[at].next > positions[at] for at in known):
+            ran_out = [at for at in empty if at in answers and answers[at].runs_out]
+            if not heads or any(count or answers[at].next > positions[at] for at in ran_out):
                 break
             _, at = heappop(heads)
             taken = answers[at].places

@@ -50,7 +50,7 @@ def _pin(world: World, cut: Cut) -> Process:
 
 
 def _is_open(world: World, bundle: Bundle, term: Term) -> bool:
-    """Whether the owner draws an epoch, has a decision in flight, or one that is not complete, as far as it knows."""
+    """Whether, by what it knows, the owner draws an epoch, has a decision in flight, or one that is not complete."""
     if not term.has_read:
         return not world.breaks("quiet-before-it-has-read")
     if term.drawing and not world.breaks("quiet-beside-a-draw"):
