@@ -36,6 +36,7 @@ async def member(address: str, topic: str, group: str) -> None:
         while not ended.done():
             for message in await consumer.fetch(timeout=0.2):
                 print(message.partition, message.offset, message.value.decode(), flush=True)
+        await consumer.drain()  # closing commits no message of the last call, which it cannot know to be handled
 
 
 TASKS = {"produce": produce, "fetch": fetch, "member": member}
