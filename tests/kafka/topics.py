@@ -28,25 +28,29 @@ def write(bootstrap: str, topic: str, values: Sequence[str]) -> None:
 
 
 def ends(bootstrap: str, topic: str, partitions: int = 2) -> int:
-    """Return the sum of the partitions' end offsets. A partition may have no leader yet, as after the kill of a broker:
-    librdkafka then fails at once, with an error that says that the partition is unknown.
+    """Return the sum of the partitions' end offsets. A partition may have no leader for a moment, as after the kill of a
+    broker. librdkafka keeps that answer, and fails with "unknown partition" without asking again, for as long as its
+    client lives: so another client asks.
     """
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+    from confluent_kafka import KafkaError, KafkaException
+
+    end_s = time.monotonic() + SECONDS_MAX
+    while True:
+        try:
+            return _ends(bootstrap, topic, partitions)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > end_s:
+                raise
+            time.sleep(0.05)
+
+
+def _ends(bootstrap: str, topic: str, partitions: int) -> int:
+    from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-ends"})
-    end_s = time.monotonic() + SECONDS_MAX
-
-    def end(place: TopicPartition) -> int:
-        while True:
-            try:
-                return int(consumer.get_watermark_offsets(place, SECONDS_MAX)[1])
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > end_s:
-                    raise
-                time.sleep(0.05)
-
     try:
-        return sum(end(TopicPartition(topic, number)) for number in range(partitions))
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        return sum(int(consumer.get_watermark_offsets(place, SECONDS_MAX)[1]) for place in places)
     finally:
         consumer.close()
 
