@@ -163,6 +163,7 @@ BROKERS: dict[str, tuple[Panel, ...]] = {
             "Segments that are not trimmed",
             ((f"max by (bundle) ({metric('untrimmed_segments')})", "bundle {{bundle}}"),),
         ),
+        Panel("Small files merged", ((rate("merged_files_total"), "{{instance}}"),), "cps"),
         Panel("Records compacted", ((rate("compacted_records_total"), "{{instance}}"),), "cps"),
         Panel(
             "Rounds in brokers",

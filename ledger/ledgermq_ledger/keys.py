@@ -38,7 +38,7 @@ CLUSTER = "cluster.json"
 RESTORE = "restore.json"
 LEDGERS = "ledgers/"
 BROKERS = "brokers/"
-PARQUET, KEYED, SINKS, HIDDEN = PASSING
+PARQUET, KEYED, SINKS, HIDDEN, MERGED = PASSING
 PARQUET_FOLDERS = (PARQUET, HIDDEN)
 """Where the Parquet files of partitions' logs lie."""
 ARCHIVE = "archive/"

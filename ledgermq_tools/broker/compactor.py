@@ -23,7 +23,7 @@ from ledgermq_broker.settings.processes import CompactionSettings
 from ledgermq_ledger.cluster import ClusterSettings, check_cluster_id, read_cluster
 from ledgermq_ledger.fsck.cluster_fit import check_fit
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, MergeReport, ParkedFile, RoundReport
 from ledgermq_ledger.root.open import open_store
 from ledgermq_ledger.rounds.engines import find_engine
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
@@ -131,6 +131,17 @@ class LoggedEvents(ServiceEvents):
             version=report.number,
             end=report.end,
             records=report.records,
+        )
+
+    def merged(self, report: MergeReport) -> None:
+        self._metrics.merged(report)
+        log.info(
+            "merged",
+            bundle=report.bundle,
+            topic=report.topic,
+            partition=report.partition,
+            files=report.files,
+            bytes=report.source_bytes,
         )
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -14,12 +15,15 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.sweep import find_garbage
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.log.chains.plans import decode_plan
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compacting.task import split_plan
 from ledgermq_ledger.parquet.files.columns import FooterNote, ParquetBuilder, note_of_file
 from ledgermq_ledger.parquet.files.stored_file import describe, parse_footer, read_footer
+from ledgermq_ledger.parquet.merging.merged_list import decode_list, encode_list, standing
+from ledgermq_ledger.parquet.merging.names import MergedName
 from ledgermq_ledger.parquet.pages import PageReader, decode_page
 from ledgermq_ledger.parquet.reader import ParquetCache
 from tests.fuzz.mutation import mutate_sealed
@@ -165,6 +169,23 @@ def check_page(data: bytes) -> None:
     _runner.run(_use_page(data))
 
 
+_MERGED = MergedName(PartitionId(7, 1), 3, b"m" * 16)
+
+
+def merged_list() -> fmt.MergedList:
+    spans = [(0, 9), (10, 29)]
+    files = [
+        fmt.ParquetFile(key=replace(_MERGED, offsets=span).key, first_offset=span[0], last_offset=span[1])
+        for span in spans
+    ]
+    return fmt.MergedList(topic_id=7, partition=1, number=3, put_id=b"m" * 16, files=files)
+
+
+def check_merged_list(data: bytes) -> None:
+    listed = decode_list(data, _MERGED.key)
+    standing(listed.files, fmt.PartitionCheckpoint(parquet_start=5, parquet_end=100))
+
+
 def surfaces() -> list[Surface]:
     page_key, page_data = find(keys.file_pages(1))
     page = unseal(ObjectKind.FILE_PAGE, fmt.FilePage(), page_data, page_key)
@@ -177,6 +198,12 @@ def surfaces() -> list[Surface]:
             [plan_data],
             check_plan,
             lambda rng, data: mutate_sealed(rng, ObjectKind.COMPACTION_PLAN, whole, data),
+        ),
+        Surface(
+            "merged-list",
+            [encode_list(merged_list())],
+            check_merged_list,
+            lambda rng, data: mutate_sealed(rng, ObjectKind.MERGED_LIST, merged_list(), data),
         ),
         Surface(
             "file-page", [page_data], check_page, lambda rng, data: mutate_sealed(rng, ObjectKind.FILE_PAGE, page, data)

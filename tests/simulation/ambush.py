@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ledgermq_ledger.delta.names import FOLDER
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.keys import original_of, parse_keyed
+from ledgermq_ledger.keys import MERGED, original_of, parse_keyed
 from ledgermq_ledger.log.segments.segment import decode_tail
 from ledgermq_ledger.object_store.contract import Buffer
 
@@ -63,6 +63,8 @@ def kind_of(key: str, buffers: Sequence[Buffer] = ()) -> str:
     if f"/{FOLDER}" in key:
         return "table logs"
     if found is None:
+        if key.startswith(MERGED):
+            return "merged"
         keyed = parse_keyed(key)
         return "" if keyed is None else "keyed files" if keyed.is_file else "versions"
     if found[2] == "segments" and buffers:

@@ -15,7 +15,7 @@ from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.plan import RunPlan
-from tests.simulation.rounds_plan import BUNDLES, RoundsPlan, rounds_plan_of
+from tests.simulation.rounds_plan import BUNDLES, RoundsPlan, rounds_plan_of, with_merges
 from tests.simulation.rounds_processes import Compactor, Worker
 from tests.simulation.rounds_run import RoundsRun
 
@@ -69,7 +69,7 @@ class OldCompactor(Compactor):
 
 
 class ArchivesRun(RoundsRun):
-    """Level *rounds*, with these ambushes in some of its runs."""
+    """Level *rounds*, with these ambushes in some of its runs, and with merges in others."""
 
     def __init__(self, loop: SimulatedLoop, seed: int, lines_kept: int | None) -> None:
         super().__init__(loop, seed, lines_kept)
@@ -77,6 +77,8 @@ class ArchivesRun(RoundsRun):
         if self._ambush:
             self.rounds = with_archives(self.rounds)
             self.plan = calm(self.plan)
+        else:
+            self.rounds = with_merges(self.rounds, seed)
 
     def _kind_of(self, name: str) -> type[Worker]:
         return OldCompactor if self._ambush == OLD and name == OLD_COMPACTOR else super()._kind_of(name)

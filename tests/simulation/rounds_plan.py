@@ -51,6 +51,8 @@ class RoundsPlan:
     """At some time the topic under retention is told to archive."""
     sweeps: float
     """Share of a compactor's steps that collect the garbage of the whole root."""
+    merges: int = 0
+    """Small files that get a merged one; 0: none do."""
     clocks_wrong_s: tuple[float, ...] = ()
     """How far the clocks of the first processes are ahead from the beginning: compactors first."""
 
@@ -82,6 +84,21 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
         archives=False,
     )
     return _with_one_sleeper(storm, seed) if plan.is_s3 and ambush is not SLEEPER_WITH_A_WRONG_CLOCK else storm
+
+
+def with_merges(plan: RoundsPlan, seed: int) -> RoundsPlan:
+    """One seed in six merges small files, beside rivals. In half of these a process sleeps before its put for a merge,
+    while others merge the same files, and collect garbage.
+    """
+    is_ambushed = plan.ambush in (SLEEPER_WITH_A_WRONG_CLOCK, SLEEPER_OVER_A_REMOVAL, LATE_TWICE)
+    if is_ambushed or (seed % 10 != 7 and not (seed % 10 == 3 and seed > 10)):
+        return plan
+    r = random.Random(f"merges {seed}")
+    plan = replace(plan, merges=r.choice((2, 3)), compactors=max(2, plan.compactors), holds=r.choice((0.0, plan.holds)))
+    if r.random() < 0.5:
+        return plan
+    ambush = Ambush({"merged": r.choice((0.1, 0.4))}, seconds_max=r.choice((10.0, 40.0)), before=("put",))
+    return replace(plan, compactors=3, seconds=160.0, round_every_s=1.0, sweeps=0.2, ambush=ambush)
 
 
 def _with_one_sleeper(storm: RoundsPlan, seed: int) -> RoundsPlan:

@@ -28,6 +28,7 @@ from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.merging.merge import merge_bundle
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.mend import mend_copies
 from ledgermq_ledger.rounds.runner import bring_facts_into_force, compact_bundle, compact_root
@@ -244,6 +245,10 @@ class Compactor(Worker):
         )
         if done is not None:
             self._world.coverage.saw("a round was finished")
+        if self._plan.merges:
+            for bundle in range(1, BUNDLES):
+                merged = await merge_bundle(self._compaction, bundle, self._known)
+                self._world.coverage.saw("small files were merged", len(merged))
         if self._random.random() < 0.2:
             collected = await collect_garbage(self._store, self._cluster)
             self._judge({f"bundle {bundle}": error for bundle, error in collected.failures.items()})
@@ -285,6 +290,8 @@ def bundle_of(partition: int) -> int:
 
 def topic_of(name: str, plan: RoundsPlan) -> Topic:
     raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
+    if plan.merges:
+        raw["parquet.merge.files"] = str(plan.merges)
     if name == "brief":
         raw["retention.ms"] = str(plan.retention_ms)
     return Topic(0, name, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, parse_settings(raw))

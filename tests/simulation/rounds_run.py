@@ -29,6 +29,7 @@ from tests.simulation.checker import check
 from tests.simulation.disturbances import Disturbances, fill_and_free
 from tests.simulation.history import FinalLog, LogStart, Partition
 from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.merged_watch import MergedWatch, judge_merged
 from tests.simulation.parquet_watch import ParquetWatch, judge_parquet
 from tests.simulation.plan import plan_of
 from tests.simulation.result import Result, finish
@@ -63,6 +64,7 @@ class RoundsRun:
         self.world.is_s3 = self.rounds.is_s3
         self.watch = ParquetWatch(self.world)
         self.world.retention = RetentionWatch(self.world)
+        self.merged = MergedWatch(self.world)
         self.workers: dict[str, Worker] = {}
         self.cluster: ClusterSettings
         self._names: dict[int, str] = {}
@@ -71,6 +73,7 @@ class RoundsRun:
     async def run(self) -> Result:
         world, plan = self.world, self.plan
         world.store.on_parquet, world.store.on_checkpoint = self._on_parquet, self._on_checkpoint
+        world.store.on_merged = self.merged.on_merged
         self.cluster = await open_cluster(world.store, world.sources("genesis"), self.rounds.cluster)
         await self._create_topics()
         for name in self._processes():
@@ -144,6 +147,7 @@ class RoundsRun:
                     self.world.history.add(LogStart((f"{name}#{topic_id}", part.partition), part.log_start))
         self.watch.on_checkpoint(checkpoint)
         self.world.retention.on_checkpoint(checkpoint)
+        self.merged.on_checkpoint(checkpoint)
 
     async def _heal(self, disturbances: Disturbances) -> None:
         weather = self.world.weather
@@ -200,6 +204,12 @@ class RoundsRun:
         world.violations += judge_parquet(
             world, logs, {partition for partition in self._whole(logs) if partition[0] in lasting}
         )
+        parts = {
+            PartitionId(part.topic_id, part.partition): part
+            for bundle in range(1, BUNDLES)
+            for part in world.store.newest_checkpoint(bundle).partitions
+        }
+        judge_merged(world, logs, parts)
         for bundle in range(BUNDLES):
             world.coverage.saw("a plan was finished", world.store.newest_checkpoint(bundle).finished_plan)
         world.coverage.saw("an object was created again after it was deleted", len(world.store.created_again))

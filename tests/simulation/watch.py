@@ -75,6 +75,8 @@ class WatchedStore(MemoryStore):
         """Told of every object of a keyed partition that came or went, once it has."""
         self.on_table: Callable[[str], None] = lambda key: None
         """Told of every object of a Delta log that came or went, once it has, and of each new hint in one."""
+        self.on_merged: Callable[[str], None] = lambda key: None
+        """Told of every object below `merged/` that came or went, once it has."""
         self._until_gone: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._until_commits: list[tuple[int, asyncio.Future[None]]] = []
         self.commits = 0
@@ -225,6 +227,8 @@ class WatchedStore(MemoryStore):
             self.on_parquet(name)
         elif TABLE_LOG in key:
             self.on_table(key)
+        elif key.startswith(keys.MERGED):
+            self.on_merged(key)
         elif key.startswith(keys.KEYED) and (keyed := keys.parse_keyed(key)) is not None:
             self.on_keyed(keyed)
 

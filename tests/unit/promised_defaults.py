@@ -117,6 +117,7 @@ TOPIC: dict[str, Any] = {
     "parquet.max.lag.ms": 3_600_000,
     "parquet.file.min.bytes": 4 * MIB,
     "parquet.file.max.lag.ms": NOT_SET,
+    "parquet.merge.files": 0,
     "parquet.row.group.bytes": 16 * MIB,
     "parquet.appended": True,
     "parquet.bloom.key": False,

@@ -117,6 +117,7 @@ TOPIC = {
     "parquet.max.lag.ms": "broker/test_compactor.py::test_records_become_parquet_when_their_topic_says_so",
     "parquet.file.min.bytes": "property/test_quiet_topics.py::test_a_day_of_two_hundred_quiet_topics_makes_a_file_of_each",
     "parquet.file.max.lag.ms": "property/test_quiet_topics.py::test_no_record_waits_for_longer_than_its_topic_says",
+    "parquet.merge.files": "unit/parquet/test_merging.py::test_a_merged_file_has_the_rows_of_its_small_ones",
     "parquet.row.group.bytes": "unit/parquet/test_appended.py::test_row_groups_are_as_large_as_the_topic_says",
     "parquet.appended": "unit/parquet/test_appended.py::test_old_and_new_files_are_read_as_one",
     "value.schema.subject": "unit/parquet/test_typed_files.py::test_a_file_has_the_struct_after_the_tag_and_raw_values_as_they_came",

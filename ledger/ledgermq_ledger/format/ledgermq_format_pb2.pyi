@@ -311,7 +311,7 @@ class TopicFact(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., version: _Optional[int] = ..., held: _Optional[bool] = ..., table: _Optional[int] = ..., table_of_versions: _Optional[bool] = ...) -> None: ...
 
 class PartitionCheckpoint(_message.Message):
-    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us", "table_start", "table_version")
+    __slots__ = ("topic_id", "partition", "log_start", "parquet_start", "parquet_end", "newest_page", "parked", "deleted_to", "lost", "frozen", "forgotten", "taken_over", "appended_us", "table_start", "table_version", "merged")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +327,7 @@ class PartitionCheckpoint(_message.Message):
     APPENDED_US_FIELD_NUMBER: _ClassVar[int]
     TABLE_START_FIELD_NUMBER: _ClassVar[int]
     TABLE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     partition: int
     log_start: int
@@ -342,7 +343,32 @@ class PartitionCheckpoint(_message.Message):
     appended_us: int
     table_start: int
     table_version: int
-    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ..., table_start: _Optional[int] = ..., table_version: _Optional[int] = ...) -> None: ...
+    merged: MergedFiles
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., parquet_start: _Optional[int] = ..., parquet_end: _Optional[int] = ..., newest_page: _Optional[int] = ..., parked: _Optional[_Union[Parked, _Mapping]] = ..., deleted_to: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostRecords, _Mapping]]] = ..., frozen: _Optional[int] = ..., forgotten: _Optional[bool] = ..., taken_over: _Optional[int] = ..., appended_us: _Optional[int] = ..., table_start: _Optional[int] = ..., table_version: _Optional[int] = ..., merged: _Optional[_Union[MergedFiles, _Mapping]] = ...) -> None: ...
+
+class MergedFiles(_message.Message):
+    __slots__ = ("number", "put_id", "first")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    put_id: bytes
+    first: int
+    def __init__(self, number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., first: _Optional[int] = ...) -> None: ...
+
+class MergedList(_message.Message):
+    __slots__ = ("topic_id", "partition", "number", "put_id", "files")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PUT_ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    topic_id: int
+    partition: int
+    number: int
+    put_id: bytes
+    files: _containers.RepeatedCompositeFieldContainer[ParquetFile]
+    def __init__(self, topic_id: _Optional[int] = ..., partition: _Optional[int] = ..., number: _Optional[int] = ..., put_id: _Optional[bytes] = ..., files: _Optional[_Iterable[_Union[ParquetFile, _Mapping]]] = ...) -> None: ...
 
 class LostRecords(_message.Message):
     __slots__ = ("first_offset", "last_offset", "object_key", "reason", "decided_by", "decided_ms")

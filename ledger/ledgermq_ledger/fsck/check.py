@@ -22,6 +22,7 @@ from ledgermq_ledger.fsck.cluster_fit import contradictions
 from ledgermq_ledger.fsck.copy_check import check_copies
 from ledgermq_ledger.fsck.cuts_check import check_cuts
 from ledgermq_ledger.fsck.files.keyed_check import KeyedCheck
+from ledgermq_ledger.fsck.files.merged_check import MergedCheck
 from ledgermq_ledger.fsck.files.parquet_check import ParquetCheck
 from ledgermq_ledger.fsck.files.parquet_rows import check_footer, find_wrong_rows
 from ledgermq_ledger.fsck.ledgers.ledger_check import LedgerView, check_ledger
@@ -164,6 +165,7 @@ async def _check_once(
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in list_files(store)]
     keyed = [info async for info in store.list(keys.KEYED)]
+    merged = [info async for info in store.list(keys.MERGED)]
     views = []
     for bundle in range(cluster.bundles):
         view = await check_ledger(store, bundle, problems, quick=quick)
@@ -189,6 +191,7 @@ async def _check_once(
         await ParquetCheck(store, cluster, live, checkpoints, problems, run_blocking).run(parquet, quick=quick)
         if catalog is not None:
             await KeyedCheck(store, cluster, problems, run_blocking).run(keyed, catalog, checkpoints, quick=quick)
+            await MergedCheck(store, cluster, problems, run_blocking).run(merged, catalog, checkpoints, quick=quick)
     if catalog is not None:
         await _check_tables(store, cluster, catalog, problems)
     await _check_archive(store, cluster, problems, run_blocking, quick=quick)

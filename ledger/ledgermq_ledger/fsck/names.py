@@ -9,6 +9,7 @@ from ledgermq_ledger.cuts import names as cut_names
 from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.fsck.problem import Problems
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.merging.names import parse_merged
 
 _LEDGER = re.compile(r"ledgers/([0-9]{4,})/(segments|checkpoints|compactions|files|snapshots)/[0-9]{20}\Z")
 
@@ -23,7 +24,9 @@ async def check_names(store: ObjectStore, bundles: int, problems: Problems) -> i
 
 
 def _check_name(key: str, bundles: int, problems: Problems) -> None:
-    if any(parse(key) is not None for parse in (keys.parse_parquet, keys.parse_archived, keys.parse_keyed)):
+    if any(
+        parse(key) is not None for parse in (keys.parse_parquet, keys.parse_archived, keys.parse_keyed, parse_merged)
+    ):
         return
     if (
         key in (keys.CLUSTER, keys.RESTORE, keys.ARCHIVE_OWNER)

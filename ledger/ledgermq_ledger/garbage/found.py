@@ -22,6 +22,7 @@ class Kind(StrEnum):
     SNAPSHOT = "snapshot"
     PARQUET = "parquet"
     KEYED = "keyed"
+    MERGED = "merged"
     STAGED = "staged rows"
     FENCE = "fence"
     HEARTBEAT = "heartbeat"

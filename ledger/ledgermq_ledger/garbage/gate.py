@@ -27,6 +27,7 @@ from ledgermq_ledger.cuts.pinned import Pinned, PinReader
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partition_of
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import has_table, is_held, versions_kept_from
 
@@ -104,7 +105,7 @@ class Gate:
         if self._checkpoint is not None and is_held(self._checkpoint, topic_id):
             return f"topic id {topic_id} is held"
         if (version := keys.parse_keyed(key)) is not None:
-            return self._why_tables_keep_version(version)
+            return self._why_tables_keep_version(version)  # of merged files no table names one
         file = keys.parse_parquet(key)
         return "" if file is None else self._why_tables_keep(file)
 
@@ -172,4 +173,6 @@ def _topic_of(key: str) -> int | None:
         return file.topic_id
     if (version := keys.parse_keyed(key)) is not None:
         return version.place.topic_id
+    if (merged := parse_merged(key)) is not None:
+        return merged.place.topic_id
     return None

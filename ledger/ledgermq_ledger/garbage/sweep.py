@@ -30,6 +30,7 @@ from ledgermq_ledger.garbage.topics import (
     cleaned_files,
     commit_age,
     expired_files,
+    merged_files,
     removed,
     retention,
     unreferenced_files,
@@ -71,6 +72,7 @@ async def tidy_bundle(ledger: LedgerRef, catalog: Catalog) -> None:
     async def expire() -> None:
         await _tried(failures, bundle, retention.apply, ledger, catalog)
         await _tried(failures, bundle, expired_files.remove_expired, ledger, catalog)
+        await _tried(failures, bundle, merged_files.remove_behind, ledger, catalog)
 
     await all_of(
         (
@@ -216,6 +218,7 @@ class _Search:
         await self._tried("fences", self._fences)
         await self._tried("heartbeats", self._heartbeats)
         await self._tried("removed topics", self._removed_topics)
+        await self._tried("merged files", self._merged)
         await self._tried("staged rows", self._staged_rows)
         await self._tried("cuts", self._cuts)
         await self._tried("names", self._foreign)
@@ -285,6 +288,9 @@ class _Search:
         self._add(await removed.find_versions(self._store, self._catalog))
         self._add(await removed.find(self._store, self._catalog))
 
+    async def _merged(self) -> None:
+        self._add(await merged_files.find(self._store, self._catalog))
+
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))
 
@@ -331,6 +337,7 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
         await plans.remove(store, found.of(Kind.PLAN, keys.compactions(bundle)))
         await checkpoints.remove(store, found.of(Kind.CHECKPOINT, keys.checkpoints(bundle)))
         await expired_files.remove_expired(aging.ledger(bundle), catalog, open_archive)
+        await merged_files.remove_behind(aging.ledger(bundle), catalog)
 
     # in turn: brokers put segments meanwhile, and an archive takes whole files through memory
     for bundle in range(cluster.bundles):
@@ -341,6 +348,7 @@ async def sweep(compaction: Compaction, *, grace_ms: int, open_archive: OpenArch
     collected = await remove_garbage(store, aged, search.garbage)
     for bundle, error in (*removals.failures.items(), *collected.failures.items()):
         swept.failures.setdefault(name_of(bundle), error)
+    await _tried(swept.failures, "merged files", merged_files.remove, store, catalog, found.of(Kind.MERGED))
     await _tried(swept.failures, "staged rows", staged_rows.remove, store, found.of(Kind.STAGED))
     await _tried(swept.failures, "cuts", cuts.remove, store, [*found.of(Kind.HELD), *found.of(Kind.CUT)])
     await _tried(swept.failures, "heartbeats", heartbeats.remove, store, found.of(Kind.HEARTBEAT))

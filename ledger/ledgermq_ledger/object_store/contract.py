@@ -37,7 +37,7 @@ P = TypeVar("P")
 FENCES = "parquet/_tmp/"
 """A folder for the stores themselves: an object put under a fence stays below it until it is whole.
 """
-PASSING = ("parquet/", "keyed/", "sinks/", "hidden/")
+PASSING = ("parquet/", "keyed/", "sinks/", "hidden/", "merged/")
 """Folders of topics and queries lie below these.
 
 Stores that have real folders remove the empty ones there.

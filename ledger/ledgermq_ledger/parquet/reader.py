@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 from weakref import WeakKeyDictionary, proxy
 
 import pyarrow as pa
@@ -29,12 +30,15 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.log.segments.time_search import first_time_at
-from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import SCHEMA as COLUMNS
 from ledgermq_ledger.parquet.files.key_search import KeyMatches, key_bytes, may_hold_key, rows_with_key
 from ledgermq_ledger.parquet.files.row_group import open_row_group, read_columns, read_row_group
 from ledgermq_ledger.parquet.files.stored_file import read_footer
+from ledgermq_ledger.parquet.merging.merged_list import MergedReader
 from ledgermq_ledger.parquet.pages import PageReader
+
+T = TypeVar("T")
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 FOOTERS_MAX = 256
@@ -62,6 +66,7 @@ class ParquetCache:
         self._run_blocking = run_blocking
         self._decoded_bytes_max = decoded_bytes_max
         self._pages: dict[int, PageReader] = {}
+        self.merged = MergedReader(store)
         self._footers: OrderedDict[str, pq.FileMetaData] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], _RowGroup] = OrderedDict()
         self._room = asyncio.Semaphore(1)
@@ -198,9 +203,13 @@ async def read_parquet(
     """
     if cache is None:
         cache = _caches.get(store) or _caches.setdefault(store, ParquetCache(proxy(store)))
-    file = await file_at(cache, bundle, checkpoint, PartitionId(topic_id, partition), offset)
-    group = await cache.row_group(file.key, file.first_offset, offset)
-    return await cache.encode(group, offset, bytes_max, file.last_offset + 1, compression)
+    key = PartitionId(topic_id, partition)
+
+    async def read(file: fmt.ParquetFile) -> tuple[_RowGroup, int]:
+        return await cache.row_group(file.key, file.first_offset, offset), file.last_offset + 1
+
+    group, end = await read_file_at(cache, bundle, checkpoint, key, offset, read)
+    return await cache.encode(group, offset, bytes_max, end, compression)
 
 
 async def read_parquet_rows(
@@ -211,7 +220,28 @@ async def read_parquet_rows(
 
     Raises what `read_parquet` raises; once rows come, only DataDamaged.
     """
-    return await cache.rows(await file_at(cache, bundle, checkpoint, key, offset), offset, columns)
+    return await read_file_at(cache, bundle, checkpoint, key, offset, lambda file: cache.rows(file, offset, columns))
+
+
+async def read_file_at(
+    cache: ParquetCache,
+    bundle: int,
+    checkpoint: fmt.Checkpoint,
+    key: PartitionId,
+    offset: int,
+    read: Callable[[fmt.ParquetFile], Awaitable[T]],
+) -> T:
+    """Read from the merged file that stands for an offset; where there is none, or it cannot be read, from the small
+    one. Raises what `read_parquet` raises.
+    """
+    small = await file_at(cache, bundle, checkpoint, key, offset)
+    merged = await cache.merged.at(partition_of(checkpoint, *key), offset)
+    if merged is not None:
+        try:
+            return await read(merged)
+        except (ObjectMissing, DataDamaged):
+            pass  # the small file has the same records; `fsck` names the damage
+    return await read(small)
 
 
 async def file_at(

@@ -60,6 +60,18 @@ class CleaningReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeReport:
+    """A run of small files that got a merged one. `files`: how many they were."""
+
+    bundle: int
+    topic: str
+    partition: int
+    files: int
+    source_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """The records of user topics that are in segments only.
 
@@ -92,13 +104,15 @@ OnProgress = Callable[[Progress], None]
 class CompactionReport:
     """A run over a root: finished rounds, and bundles that could not be compacted with the reason.
 
-    `cleaned`: published versions of keyed topics. `lags`: by bundle, the records that were not in
+    `cleaned`: published versions of keyed topics. `merged`: small files that got a merged one.
+    `lags`: by bundle, the records that were not in
     Parquet at the end: produced meanwhile, or of a parked partition. `collected`: keys of deleted
     garbage; `not_collected`: why not all of it could be found or deleted.
     """
 
     rounds: list[RoundReport] = field(default_factory=list)
     cleaned: list[CleaningReport] = field(default_factory=list)
+    merged: list[MergeReport] = field(default_factory=list)
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
     lags: dict[int, Lag] = field(default_factory=dict)
     collected: list[str] = field(default_factory=list)

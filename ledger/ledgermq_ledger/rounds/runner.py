@@ -12,7 +12,7 @@ from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_clust
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
-from ledgermq_ledger.garbage.topics import removed
+from ledgermq_ledger.garbage.topics import merged_files, removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partitions_by_key
 from ledgermq_ledger.log.history import History, read_history
@@ -24,6 +24,7 @@ from ledgermq_ledger.parquet.compacting.round import run_round
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import Engine
 from ledgermq_ledger.parquet.hand_over import forget_handed_over, is_elsewhere
+from ledgermq_ledger.parquet.merging.merge import merge_bundle
 from ledgermq_ledger.parquet.report import CompactionReport, Lag, OnProgress, RoundReport
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.topics.catalog import Catalog, grown
@@ -78,6 +79,11 @@ async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalo
         collected = await collect_garbage(store, cluster)
         report.collected += collected.keys
         report.not_collected += collected.failures.values()
+    except LedgerMQError as error:
+        report.not_collected.append(error)
+    try:
+        merged = await merged_files.find(store, catalog)
+        report.collected += await merged_files.remove(store, catalog, merged)
     except LedgerMQError as error:
         report.not_collected.append(error)
     try:
@@ -171,6 +177,7 @@ async def _compact_all(compaction: Compaction, bundle: int, catalog: Catalog, re
     untidied = await try_to_tidy(compaction, bundle, catalog)
     try:
         report.cleaned += await clean_bundle(compaction, bundle, catalog, everything=True)
+        report.merged += await merge_bundle(compaction, bundle, catalog)
     except LedgerMQError:
         report.not_collected += [untidied] if untidied is not None else []
         raise

@@ -21,7 +21,8 @@ from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import Engine
-from ledgermq_ledger.parquet.report import CleaningReport, Lag, OnProgress, ParkedFile, RoundReport
+from ledgermq_ledger.parquet.merging.merge import merge_bundle
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, MergeReport, OnProgress, ParkedFile, RoundReport
 from ledgermq_ledger.rounds.keyed_runner import clean_bundle
 from ledgermq_ledger.rounds.runner import lag_of_bundle, round_of_bundle, try_to_tidy
 from ledgermq_ledger.rounds.stillness import Stillness, find_stillness, lasts
@@ -49,6 +50,9 @@ class ServiceEvents:
         """Called after the rounds of a run, if there were any; `lag` is what is not yet in Parquet."""
 
     def version_published(self, report: CleaningReport) -> None: ...
+
+    def merged(self, report: MergeReport) -> None:
+        """Called when small files of a partition got a merged one."""
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         """Called when a bundle fails; the next run tries it again."""
@@ -159,6 +163,8 @@ class CompactionService:
         if not self._stopping.is_set():
             for cleaned in await clean_bundle(self._compaction, bundle, catalog, everything=False):
                 self._events.version_published(cleaned)
+            for merged in await merge_bundle(self._compaction, bundle, catalog) if rounds else ():
+                self._events.merged(merged)
         return tidy
 
     async def _collect(self) -> None:

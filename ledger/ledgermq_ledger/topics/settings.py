@@ -27,6 +27,7 @@ from ledgermq_ledger.topics.parsers.values import (
     BYTES,
     MILLISECONDS,
     held_bytes,
+    merged_files,
     one_of,
     policy,
     share,
@@ -182,6 +183,10 @@ class TopicSettings:
     """Age at which a record has to be in Parquet however small its file will be. Not set: a day; as
     `parquet.max.lag.ms` says if that is set; a quarter of `retention.ms` if that is shorter.
     """
+    parquet_merge_files: int = _setting(0, merged_files)
+    """Small Parquet files of a partition that get one merged file, which brokers, SDKs and Spark's source read instead;
+    0: none. The small ones stay for plain readers, so their bytes are stored twice. Not for keyed topics.
+    """
     parquet_row_group_bytes: int = _setting(
         16 * 1024 * 1024, whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)
     )
@@ -267,7 +272,6 @@ class TopicSettings:
     """Some partition moves between bundles, or has moved: the topic's record says which. A process that
     does not know moves refuses the catalog because of this name.
     """
-
     table_generation: int = _system_setting(0, whole(1, 2**63 - 1, "of a generation is needed"))
     """Of a topic with a table: it rises whenever a user sets one. 0: no table. A process that does not know tables
     refuses the catalog because of this name, and of `table.format`.
@@ -354,17 +358,24 @@ def check_together(settings: TopicSettings, partitions: int) -> TopicSettings:
         raise InvalidConfig(f"value.validate={settings.value_validate} needs value.schema.subject")
     if settings.value_validate == ID and settings.value_schema_framing == NONE:
         raise InvalidConfig("value.validate=id needs values that name their schema (value.schema.framing)")
-    if settings.priority_levels > 1 and settings.keyed:
-        raise InvalidConfig(
-            "a keyed topic (cleanup.policy) cannot have priority.levels: messages of one key would be in several"
-            " partitions"
-        )
+    if settings.keyed:
+        _check_keyed(settings)
     if settings.priority_levels > partitions:
         raise InvalidConfig(
             f"priority.levels={settings.priority_levels} needs as many partitions at least, one for each level; the"
             f" topic has {partitions}"
         )
     return settings
+
+
+def _check_keyed(settings: TopicSettings) -> None:
+    if settings.parquet_merge_files:
+        raise InvalidConfig("the files of a keyed topic (cleanup.policy) are not merged: unset parquet.merge.files")
+    if settings.priority_levels > 1:
+        raise InvalidConfig(
+            "a keyed topic (cleanup.policy) cannot have priority.levels: messages of one key would be in several"
+            " partitions"
+        )
 
 
 def parse_stored_settings(raw: Mapping[str, str]) -> TopicSettings:

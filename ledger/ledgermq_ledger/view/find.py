@@ -28,7 +28,7 @@ from ledgermq_ledger.log.segments.segment import read_index
 from ledgermq_ledger.log.segments.stored_batch import StoredBatch
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.key_search import KeyMatches, rows_with_key
-from ledgermq_ledger.parquet.reader import ParquetCache, file_at
+from ledgermq_ledger.parquet.reader import ParquetCache, file_at, read_file_at
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.fetch_index import Span
 from ledgermq_ledger.view.partition_index import IndexedBatch
@@ -240,9 +240,10 @@ class Finder:
         if at >= view.parquet_end(place):
             indexed = await view.place(place, at)
         if indexed is None or (at < view.parquet_end(place) and not is_held):
-            file = await file_at(self._parquet, self._reader.bundle, view.checkpoint, place, at)
             async with self._pool:
-                return _Piece(await self._parquet.find_key(file, at, wanted.key))
+                search = partial(self._parquet.find_key, offset=at, key=wanted.key)
+                bundle = self._reader.bundle
+                return _Piece(await read_file_at(self._parquet, bundle, view.checkpoint, place, at, search))
         return await self._in_segments(wanted, topic, indexed, span)
 
     async def _in_segments(self, wanted: KeySearch, topic: Topic, indexed: Found, span: Span) -> _Piece:

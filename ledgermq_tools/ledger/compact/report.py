@@ -12,7 +12,7 @@ from rich.progress import Progress as ProgressBar
 from rich.progress import TaskID
 
 from ledgermq.cli.output.report import Finding, Report, Rows
-from ledgermq_ledger.parquet.report import CleaningReport, CompactionReport, Lag, Progress, RoundReport
+from ledgermq_ledger.parquet.report import CleaningReport, CompactionReport, Lag, MergeReport, Progress, RoundReport
 
 CLEANING_COLUMNS = ("topic", "partition", "number", "end", "read", "records", "dirty_bytes", "stored_bytes")
 ROUND_COLUMNS = ("bundle", "plan", "files", "records", "segment_bytes", "parquet_bytes", "seconds")
@@ -83,6 +83,13 @@ def cleaning_line(r: CleaningReport) -> str:
     )
 
 
+def merge_line(r: MergeReport) -> str:
+    return (
+        f"bundle {r.bundle} {r.topic}/{r.partition}: {r.files} small files, {r.source_bytes:,} bytes, have a merged"
+        f" one of {r.stored_bytes:,} bytes"
+    )
+
+
 def lag_facts(lag: Lag, now_ms: int) -> dict[str, Any]:
     """Return the remaining lag as flat facts."""
     return {
@@ -111,6 +118,8 @@ def compaction_report(done: CompactionReport, engine: str, seconds: float, now_m
         "megabytes_per_s": round(done.source_bytes / 1e6 / seconds, 1) if seconds else None,
         **lag_facts(done.lag_in_all, now_ms),
     }
+    if done.merged:
+        facts["small_files_merged"] = sum(report.files for report in done.merged)
     if done.cleaned:
         facts["versions_of_keyed_topics"] = len(done.cleaned)
     rows = [round_row(r) for r in done.rounds]

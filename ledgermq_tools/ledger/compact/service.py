@@ -14,6 +14,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from ledgermq.cli.arguments.options import OutputFormat
 from ledgermq.cli.output.terminal import notes, progress_of_bytes, results
@@ -23,7 +24,7 @@ from ledgermq.sources import Sources
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.engine import Engine
-from ledgermq_ledger.parquet.report import CleaningReport, Lag, ParkedFile, RoundReport
+from ledgermq_ledger.parquet.report import CleaningReport, Lag, MergeReport, ParkedFile, RoundReport
 from ledgermq_ledger.rounds.service import CompactionService, ServiceEvents
 from ledgermq_tools.ledger.compact.report import (
     ProgressOfRounds,
@@ -31,6 +32,7 @@ from ledgermq_tools.ledger.compact.report import (
     cleaning_row,
     lag_facts,
     lag_line,
+    merge_line,
     round_line,
     round_row,
 )
@@ -96,6 +98,9 @@ class _Printed(ServiceEvents):
 
     def version_published(self, report: CleaningReport) -> None:
         self._print({"event": "cleaned", **cleaning_row(report)}, cleaning_line(report))
+
+    def merged(self, report: MergeReport) -> None:
+        self._print({"event": "merged", **asdict(report)}, merge_line(report))
 
     def bundle_failed(self, bundle: int, error: LedgerMQError) -> None:
         self._print({"event": "failed", "bundle": bundle, "code": error.code, "error": error.message}, "")

@@ -13,7 +13,7 @@ from ledgermq_broker.metrics import names
 from ledgermq_broker.metrics.store_metrics import SECONDS
 from ledgermq_broker.metrics.topic_totals import TOPICS_MAX, TopicTotals
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
-from ledgermq_ledger.parquet.report import RoundReport
+from ledgermq_ledger.parquet.report import MergeReport, RoundReport
 from ledgermq_ledger.view.partition_index import LeftOut
 
 KIB = 1024
@@ -101,6 +101,9 @@ class OwnerMetrics(BundleMetrics):
         self._compacted_records = counter(
             "ledgermq_compacted_records", "Records that finished rounds of compaction wrote to Parquet"
         )
+        self._merged_files = counter(
+            "ledgermq_merged_files", "Small Parquet files for which this process has made merged ones"
+        )
         self._compacted_bytes = counter(
             "ledgermq_compacted_bytes", "Bytes of segments that finished rounds of compaction read"
         )
@@ -170,6 +173,9 @@ class OwnerMetrics(BundleMetrics):
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
         self._upkeep.labels(work).inc()
+
+    def merged(self, report: MergeReport) -> None:
+        self._merged_files.inc(report.files)
 
     def compacted(self, report: RoundReport) -> None:
         self._rounds.inc()

@@ -27,6 +27,8 @@ from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
 from ledgermq_ledger.log.chains.plans import HAND_OVER_VERSION, encode_plan
 from ledgermq_ledger.log.chains.snapshot import decode_snapshot, encode_snapshot
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.merging.merged_list import decode_list, encode_list
+from ledgermq_ledger.parquet.merging.names import MergedName
 from ledgermq_ledger.topics.settings import PARTITIONS_MOVED
 from ledgermq_ledger.topics.topic import PartitionMove, decode_topic_record
 from tests.stores.backends import seeded_sources
@@ -164,6 +166,20 @@ def snapshot() -> fmt.Snapshot:
     return whole
 
 
+def merged_list() -> fmt.MergedList:
+    place, put_id = keys.PartitionId(7, 1), b"m" * 16
+    whole = fmt.MergedList(topic_id=7, partition=1, number=3, put_id=put_id)
+    key = MergedName(place, 3, put_id, (800, 999)).key
+    whole.files.add(key=key, first_offset=800, last_offset=999, size=2345, plan=3, committed_ms=5)
+    return whole
+
+
+def checkpoint_with_merged_files() -> fmt.Checkpoint:
+    whole = checkpoint()
+    whole.partitions[0].merged.CopyFrom(fmt.MergedFiles(number=3, put_id=b"m" * 16, first=800))
+    return whole
+
+
 KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v1.bin", ObjectKind.CHECKPOINT, checkpoint()),
     ("checkpoint-facts-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_facts()),
@@ -172,6 +188,8 @@ KINDS: list[tuple[str, ObjectKind, Message]] = [
     ("checkpoint-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_moves()),
     ("checkpoint-files-v2.bin", ObjectKind.CHECKPOINT, checkpoint_with_files_handed_over()),
     ("checkpoint-v3.bin", ObjectKind.CHECKPOINT, checkpoint_with_pins()),
+    ("checkpoint-merged-v1.bin", ObjectKind.CHECKPOINT, checkpoint_with_merged_files()),
+    ("merged-list-v1.bin", ObjectKind.MERGED_LIST, merged_list()),
     ("cut-v1.bin", ObjectKind.CUT, cut()),
     ("compaction-plan-v2.bin", ObjectKind.COMPACTION_PLAN, plan_that_hands_over()),
     ("compaction-plan-v3.bin", ObjectKind.COMPACTION_PLAN, plan_with_typed_values()),
@@ -204,6 +222,12 @@ def test_a_checkpoint_with_pins_is_refused_by_releases_that_do_not_know_cuts() -
     assert data == (GOLDEN / "checkpoint-v3.bin").read_bytes()
     with pytest.raises(FormatNotSupported, match="format version 3, this software reads version 2"):
         unseal(ObjectKind.CHECKPOINT, fmt.Checkpoint(), data, "checkpoint", MOVES_VERSION)
+
+
+def test_golden_list_of_merged_files() -> None:
+    data = (GOLDEN / "merged-list-v1.bin").read_bytes()
+    assert decode_list(data, MergedName(keys.PartitionId(7, 1), 3, b"m" * 16).key) == merged_list()
+    assert encode_list(merged_list()) == data
 
 
 def test_golden_cut() -> None:

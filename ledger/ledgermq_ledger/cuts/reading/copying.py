@@ -61,6 +61,8 @@ async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int
         alone = fmt.Checkpoint()
         alone.CopyFrom(base)
         del alone.pins[:]
+        for part in alone.partitions:  # a cut has no merged files
+            part.ClearField("merged")
         await put(keys.checkpoint(base.bundle, base.number), encode_checkpoint(alone))
     return copied
 

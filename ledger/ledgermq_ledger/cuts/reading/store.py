@@ -5,6 +5,7 @@
     plans                       up to the one that the base has finished
     versions of keyed topics    the placed one alone
     Parquet files of logs       where they are: below `parquet/`, or handed over to `held/`
+    merged files                none
 
 Whatever reads a root without a broker reads the cut through it, by the same code: the newest checkpoint is the base,
 and the ledger ends at the place.
@@ -60,6 +61,8 @@ class CutStore(StoreWrapper):
         bundle = keys.parse_ledger(key)
         if bundle is not None:
             return self._has_in_ledger(bundle, key)
+        if key.startswith(keys.MERGED):  # small files have all records, and stay for the cut
+            return False
         version = keys.parse_keyed(key)
         return version is None or version.is_file or version.number == self._versions.get(version.place, 0)
 

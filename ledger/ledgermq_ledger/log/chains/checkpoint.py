@@ -230,6 +230,7 @@ def check_successor(base: fmt.Checkpoint, new: fmt.Checkpoint) -> None:
             after.log_start < before.log_start
             or after.parquet_end < before.parquet_end
             or after.parquet_start < before.parquet_start
+            or after.merged.number < before.merged.number
         ):
             raise AssertionError(
                 f"bundle {base.bundle} checkpoint {new.number}: counters of partition {key} would go back"

@@ -1,5 +1,5 @@
 """Wrap every persisted protobuf that is an object by itself: checkpoints, plans, file pages,
-snapshots, cuts.
+snapshots, cuts, lists of merged files.
 
     | body (protobuf) | body length u64 | CRC-32C of body u32 | format version u16 | kind u16 | magic "LMQOBJ\\r\\n" |
 
@@ -31,6 +31,7 @@ class ObjectKind(IntEnum):
     FILE_PAGE = 3
     SNAPSHOT = 4
     CUT = 5
+    MERGED_LIST = 6
 
 
 def seal(kind: ObjectKind, message: Message, version: int = FORMAT_VERSION) -> bytes:

@@ -186,15 +186,29 @@ class ParquetBuilder:
                 f"{self._file.key}: offset {self._next} is next, but the batch has {batch.num_rows} rows from"
                 f" {base_offset}"
             )
-        batch = batch.slice(skip, rows)
+        size_bytes = batch.get_total_buffer_size() if skip == 0 else None
+        self._wait(batch.slice(skip, rows), [(rows, stored_us)], size_bytes)
+
+    def add_runs(self, batch: pa.RecordBatch, base_offset: int, appended: Sequence[tuple[int, int]]) -> None:
+        """Add all rows of a record batch that follows the last one, as another file of the log had them. `appended`:
+        (rows, time of the append in microseconds) by runs; none: that file has no such column.
+        """
+        if base_offset != self._next or sum(rows for rows, _ in appended) not in (0, batch.num_rows):
+            raise AssertionError(
+                f"{self._file.key}: offset {self._next} is next, but the batch begins at {base_offset}"
+            )
+        self._wait(batch, appended or [(batch.num_rows, 0)], None)
+
+    def _wait(self, batch: pa.RecordBatch, appended: Sequence[tuple[int, int]], size_bytes: int | None) -> None:
         self._waiting.append(batch)
-        self._small = self._small + 1 if rows < SMALL_BATCH_ROWS else 0
+        self._small = self._small + 1 if batch.num_rows < SMALL_BATCH_ROWS else 0
         if self._small == SMALL_BATCHES_MAX:
             self._waiting[-SMALL_BATCHES_MAX:] = [pa.concat_batches(self._waiting[-SMALL_BATCHES_MAX:])]
             self._small = 0
         self._next += batch.num_rows
-        self._note_append(batch.num_rows, stored_us)
-        self.pending_bytes += batch.get_total_buffer_size() if skip == 0 else batch.nbytes
+        for rows, stored_us in appended:
+            self._note_append(rows, stored_us)
+        self.pending_bytes += batch.nbytes if size_bytes is None else size_bytes
         if self.pending_bytes >= self._row_group_bytes:
             self.flush()
 

@@ -44,6 +44,13 @@ def held_bytes(text: str) -> int:
     return value
 
 
+def merged_files(text: str) -> int:
+    value = whole(0, 1000, "of files is needed")(text)
+    if value == 1:
+        raise ValueError("with 1 nothing would be merged; 0 merges none")
+    return value
+
+
 def share(text: str) -> float:
     try:
         value = float(text)

@@ -33,7 +33,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.reader import ParquetCache
-from ledgermq_ledger.parquet.report import RoundReport
+from ledgermq_ledger.parquet.report import MergeReport, RoundReport
 from ledgermq_ledger.tables.follower import TableState, with_tables
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
@@ -155,12 +155,15 @@ class BundleMetrics:
     def checkpointed(self, bundle: int, number: int) -> None: ...
 
     def upkeep_failed(self, bundle: int, work: str, error: BaseException) -> None:
-        """`work`: checkpoint, look, compaction, table or move. It is retried."""
+        """`work`: checkpoint, look, compaction, cleaning, merging, table or move. It is retried."""
 
     def parked(self, bundle: int, partitions: int) -> None: ...
 
     def compacted(self, report: RoundReport) -> None:
         """A round of Parquet compaction was finished here."""
+
+    def merged(self, report: MergeReport) -> None:
+        """Small files of a partition got a merged one here."""
 
 
 async def _nothing_to_bring(source: int, target: int, places: Collection[PartitionId]) -> None:

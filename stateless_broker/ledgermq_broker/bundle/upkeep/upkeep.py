@@ -27,6 +27,7 @@ from ledgermq_ledger.garbage.ledgers.checkpoints import remove_older
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.log.writing.writer import LedgerWriter
 from ledgermq_ledger.parquet.hand_over import is_under_way
+from ledgermq_ledger.parquet.merging.merge import merge_bundle
 from ledgermq_ledger.parquet.report import RoundReport
 from ledgermq_ledger.root.copies import copies_of
 from ledgermq_ledger.root.mend import mend_copies
@@ -211,6 +212,8 @@ class Upkeep:
             self._log_round(report)
         await self._tidy()
         await self._clean()
+        if report is not None:
+            await self._merge()
         await self._look()
         interval_s, hands_over = self._limits.compaction_interval_s, self._hands_over()
         if report is not None or self._tidy_again_s is not None:
@@ -264,6 +267,22 @@ class Upkeep:
             return
         for each in cleaned:
             log.info("cleaned", bundle=self.bundle, topic=each.topic, partition=each.partition, version=each.number)
+
+    async def _merge(self) -> None:
+        """Merge small files where the round may have completed a run.
+
+        Failures are logged and retried with the next round.
+        """
+        context = self._context
+        bytes_max = self._limits.cleaning_bytes_max
+        try:
+            merged = await merge_bundle(context.compaction, self.bundle, context.catalog(), bytes_max=bytes_max)
+        except LedgerMQError as error:
+            self._log_failure("merging", error)
+            return
+        for each in merged:
+            context.metrics.merged(each)
+            log.info("merged", bundle=self.bundle, topic=each.topic, partition=each.partition, files=each.files)
 
     async def _tables(self) -> None:
         """Keep the tables of the topics up to date whose partition 0 is here. Costs no request without one."""

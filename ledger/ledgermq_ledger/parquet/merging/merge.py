@@ -1,0 +1,230 @@
+"""Merge the small files of a bundle's partitions: files, lists, then one checkpoint that names the lists.
+
+    newest checkpoint, its lists of small files | a merged file of each run | a new list of each partition |
+    checkpoint: the lists are in force, where no other merge and no retention came between
+
+A merge is no plan: nothing waits for it, and it holds up no round. Whatever it has put before it ends early is garbage
+(`ledgermq_ledger.garbage.topics.merged_files`). Small files stay, so plain readers, tables and cuts notice nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from ledgermq.errors import DataDamaged
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint, partitions_by_key, replace_partitions
+from ledgermq_ledger.log.recovery import advance_checkpoint
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.files.stored_file import StoredFile
+from ledgermq_ledger.parquet.merging.merged_list import place_of, put_list, read_list
+from ledgermq_ledger.parquet.merging.plan import choose_run, may_list, wants_merges, with_file
+from ledgermq_ledger.parquet.merging.task import MergeTask
+from ledgermq_ledger.parquet.pages import PageReader
+from ledgermq_ledger.parquet.report import MergeReport
+from ledgermq_ledger.topics.catalog import Catalog
+
+BYTES_MAX = 512 * 1024 * 1024
+"""Of small files that are read for one checkpoint; a larger run goes alone."""
+ROUNDS_MAX = 100
+"""Checkpoints in one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """One partition's part of a checkpoint. `counters`: those from which it is made. `listed`: the list in force."""
+
+    counters: fmt.PartitionCheckpoint
+    task: MergeTask
+    listed: Sequence[fmt.ParquetFile]
+
+    @property
+    def place(self) -> PartitionId:
+        return place_of(self.counters)
+
+
+async def merge_bundle(
+    compaction: Compaction, bundle: int, catalog: Catalog, *, bytes_max: int | None = None
+) -> list[MergeReport]:
+    """Merge until no run of the bundle is due. `bytes_max`: leave out runs of more bytes.
+
+    A partition with a file that cannot be read is left out, and then the error is raised. Raises DataDamaged (naming
+    the object), Unavailable, the store's errors. What was merged before stays.
+    """
+    reports: list[MergeReport] = []
+    damaged: dict[PartitionId, DataDamaged] = {}
+    for _ in range(ROUNDS_MAX):
+        merges: list[Merge] = []
+        try:
+            merges = await find_merges(compaction, bundle, catalog, bytes_max=bytes_max, without=damaged)
+            if not merges:
+                break
+            reports += await _run(compaction, bundle, merges)
+        except ObjectMissing:
+            break  # retention, or another process, was faster; the next run looks again
+        except DataDamaged as error:
+            places = {m.place for m in merges if any(file.key == error.object_key for file in m.task.files)}
+            if not places:
+                raise
+            damaged |= dict.fromkeys(places, error)
+    for error in damaged.values():
+        raise error
+    return reports
+
+
+async def _run(compaction: Compaction, bundle: int, merges: Sequence[Merge]) -> list[MergeReport]:
+    store, tasks = compaction.store, [merge.task for merge in merges]
+    made: list[StoredFile] = await compaction.engine.run(store, tasks, lambda task, outcome: None)
+    lists = []
+    for merge, stored in zip(merges, made, strict=True):
+        listed = fmt.MergedList(
+            topic_id=merge.place.topic_id,
+            partition=merge.place.partition,
+            number=merge.task.number,
+            put_id=merge.task.put_id,
+            files=with_file(merge.listed, _listed(stored, merge.task), merge.counters),
+        )
+        await put_list(store, listed, compaction.sources)
+        lists.append(listed)
+    move = list_move(merges, lists)
+    if await advance_checkpoint(compaction.ledger(bundle), move.edit) is None:
+        return []
+    return [
+        MergeReport(
+            bundle=bundle,
+            topic=merge.task.topic,
+            partition=merge.place.partition,
+            files=len(merge.task.inputs),
+            source_bytes=merge.task.source_bytes,
+            stored_bytes=stored.size,
+        )
+        for merge, stored in zip(merges, made, strict=True)
+        if merge.place in move.listed
+    ]
+
+
+async def find_merges(
+    compaction: Compaction,
+    bundle: int,
+    catalog: Catalog,
+    *,
+    bytes_max: int | None = None,
+    without: Container[PartitionId] = (),
+) -> list[Merge]:
+    """Return the merges that are due, one of each partition at most, but for those `without`. Free where no topic asks
+    for merges.
+
+    Raises ObjectMissing if a list was replaced meanwhile, DataDamaged, the store's errors.
+    """
+    wanted = {topic.id: topic for topic in catalog.living_topics() if wants_merges(topic)}
+    if not wanted:
+        return []
+    store = compaction.store
+    checkpoint, pages = await newest_checkpoint(store, bundle), PageReader(store, bundle)
+    found: list[Merge] = []
+    size = 0
+    for counters in checkpoint.partitions:
+        topic = wanted.get(counters.topic_id)
+        if topic is None or place_of(counters) in without or not may_list(checkpoint, counters):
+            continue
+        listed = await _files_listed(store, counters)
+        files = await pages.files_from(counters, counters.parquet_start)
+        run = choose_run(files, listed, counters, topic.settings)
+        run_bytes = sum(file.size for file in run)
+        if not run or (bytes_max is not None and run_bytes > bytes_max):
+            continue
+        if found and size + run_bytes > BYTES_MAX:
+            break
+        size += run_bytes
+        task = MergeTask(
+            store_url=store.url,
+            cluster_id=compaction.cluster.cluster_id,
+            bundle=bundle,
+            place=place_of(counters),
+            topic=topic.name,
+            number=counters.merged.number + 1,
+            put_id=compaction.sources.new_id(),
+            inputs=tuple(file.SerializeToString(deterministic=True) for file in run),
+            bloom=topic.settings.parquet_bloom_key,
+            row_group_bytes=topic.settings.parquet_row_group_bytes,
+        )
+        found.append(Merge(counters, task, listed))
+    return found
+
+
+async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
+    """Return the files of the list in force. One that cannot be read names nothing: the next one begins anew."""
+    try:
+        return list((await read_list(store, counters)).files)
+    except (ObjectMissing, DataDamaged):
+        return []
+
+
+def _listed(stored: StoredFile, task: MergeTask) -> fmt.ParquetFile:
+    return fmt.ParquetFile(
+        key=stored.key,
+        first_offset=stored.note.first_offset,
+        last_offset=stored.note.last_offset,
+        size=stored.size,
+        timestamp_min_us=stored.timestamp_min_us,
+        timestamp_max_us=stored.timestamp_max_us,
+        plan=task.number,
+        committed_ms=max(file.committed_ms for file in task.files),
+        appended_min_us=stored.appended_min_us,
+        appended_max_us=stored.appended_max_us,
+    )
+
+
+class ListMove:
+    """The change that brings lists of merged files into force. `listed`: the partitions of the last draft in which it
+    did.
+    """
+
+    def __init__(self, merges: Sequence[Merge], lists: Sequence[fmt.MergedList]) -> None:
+        self._merges = list(zip(merges, lists, strict=True))
+        self.listed: set[PartitionId] = set()
+
+    def edit(self, draft: fmt.Checkpoint) -> bool:
+        """Name the lists of those partitions for which they are right still (design Q11)."""
+        parts, self.listed = partitions_by_key(draft), set()
+        for merge, new in self._merges:
+            counters = parts.get(merge.place)
+            if counters is not None and _is_right(draft, counters, merge):
+                counters.merged.CopyFrom(
+                    fmt.MergedFiles(number=new.number, put_id=new.put_id, first=new.files[0].first_offset)
+                )
+                self.listed.add(merge.place)
+        replace_partitions(draft, parts.values())
+        return bool(self.listed)
+
+
+def list_move(merges: Sequence[Merge], lists: Sequence[fmt.MergedList]) -> ListMove:
+    return ListMove(merges, lists)
+
+
+def _is_right(draft: fmt.Checkpoint, counters: fmt.PartitionCheckpoint, merge: Merge) -> bool:
+    """Return whether no other merge came since, the bundle is in charge, and all small files of the run are listed."""
+    return (
+        may_list(draft, counters)
+        and all(note.topic_id != counters.topic_id for note in draft.removed_topics)
+        and counters.merged.number == merge.task.number - 1
+        and counters.parquet_start <= merge.task.files[0].first_offset
+    )
+
+
+def forget_front(place: PartitionId, first: int) -> Move:
+    """Return the change that notes that merged files below `first` are gone."""
+
+    def move(draft: fmt.Checkpoint) -> bool:
+        parts = partitions_by_key(draft)
+        counters = parts.get(place)
+        if counters is None or not may_list(draft, counters) or counters.merged.first >= first:
+            return False
+        counters.merged.first = first
+        replace_partitions(draft, parts.values())
+        return True
+
+    return move

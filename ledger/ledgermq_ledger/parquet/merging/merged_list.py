@@ -1,0 +1,113 @@
+"""Read and put lists of merged files: the whole list of a partition, put anew by each merge.
+
+    envelope( MergedList{ topic id, partition, number, put id; files, ascending } )
+
+The checkpoint of the bundle in charge names the list in force (`PartitionCheckpoint.merged`). A merged file *stands*
+for the small files of its range while all of these are listed, so while it begins at or above `parquet_start`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.sources import Sources
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.keys import PartitionId
+from ledgermq_ledger.log.chains.envelope import ObjectKind, seal, unseal
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.settle import PutOutcome, settle_put
+from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
+
+LISTS_MAX = 256
+"""Lists that a reader keeps."""
+
+
+def list_key(place: PartitionId, merged: fmt.MergedFiles) -> str:
+    """Return the key of the list that a checkpoint names."""
+    return MergedName(place, merged.number, merged.put_id).key
+
+
+def place_of(counters: fmt.PartitionCheckpoint) -> PartitionId:
+    return PartitionId(counters.topic_id, counters.partition)
+
+
+def encode_list(listed: fmt.MergedList) -> bytes:
+    return seal(ObjectKind.MERGED_LIST, listed)
+
+
+def decode_list(data: bytes, key: str) -> fmt.MergedList:
+    """Decode a list. Raises DataDamaged, FormatNotSupported, naming `key`."""
+    listed = unseal(ObjectKind.MERGED_LIST, fmt.MergedList(), data, key)
+    place = PartitionId(listed.topic_id, listed.partition)
+    if MergedName(place, listed.number, listed.put_id).key != key:
+        raise DataDamaged(f"{key}: it says partition {place}, number {listed.number}", object_key=key)
+    end = 0
+    for file in listed.files:
+        name = parse_merged(file.key)
+        if name is None or name.place != place or name.offsets != (file.first_offset, file.last_offset):
+            raise DataDamaged(f"{key}: {file.key!r} is no merged file of partition {place}", object_key=key)
+        if file.first_offset < end or file.last_offset < file.first_offset:
+            raise DataDamaged(f"{key}: {file.key} overlaps the file before it", object_key=key)
+        end = file.last_offset + 1
+    return listed
+
+
+async def read_list(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> fmt.MergedList:
+    """Return the list that a checkpoint names for a partition; an empty one if it names none.
+
+    Raises ObjectMissing (a newer checkpoint names another one), DataDamaged, FormatNotSupported, the store's errors.
+    """
+    if not counters.merged.number:
+        return fmt.MergedList(topic_id=counters.topic_id, partition=counters.partition)
+    key = list_key(place_of(counters), counters.merged)
+    return decode_list(await store.get(key), key)
+
+
+async def put_list(store: ObjectStore, listed: fmt.MergedList, sources: Sources) -> None:
+    """Put a list under the name that its merge alone has. Raises Unavailable, the store's errors."""
+    key = MergedName(PartitionId(listed.topic_id, listed.partition), listed.number, listed.put_id).key
+    if await settle_put(store, key, [encode_list(listed)], sources=sources) is not PutOutcome.WON:
+        raise Unavailable(f"{key}: outcome of the conditional put is unknown; the next merge has another name")
+
+
+def standing(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
+    """Return the merged files that readers may take: those whose small files are all listed."""
+    return [
+        file
+        for file in files
+        if file.first_offset >= counters.parquet_start and file.last_offset < counters.parquet_end
+    ]
+
+
+class MergedReader:
+    """Finds merged files for readers. Lists never change, so each is read once; what cannot be read stands for
+    nothing, because the small files have all records.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lists: OrderedDict[str, Sequence[fmt.ParquetFile]] = OrderedDict()
+
+    async def at(self, counters: fmt.PartitionCheckpoint, offset: int) -> fmt.ParquetFile | None:
+        """Return the merged file that stands for the small one with this offset; None: there is none.
+
+        Raises the store's errors.
+        """
+        if not counters.merged.number:
+            return None
+        files = standing(await self._files(counters), counters)
+        return next((file for file in files if file.first_offset <= offset <= file.last_offset), None)
+
+    async def _files(self, counters: fmt.PartitionCheckpoint) -> Sequence[fmt.ParquetFile]:
+        key = list_key(place_of(counters), counters.merged)
+        if key not in self._lists:
+            try:
+                self._lists[key] = list((await read_list(self._store, counters)).files)
+            except (ObjectMissing, DataDamaged):
+                self._lists[key] = ()
+            while len(self._lists) > LISTS_MAX:
+                self._lists.popitem(last=False)
+        self._lists.move_to_end(key)
+        return self._lists[key]

@@ -1,0 +1,79 @@
+"""Choose what a merge takes: a run of small neighbours of one partition. Pure.
+
+A run has `parquet.merge.files` files, or as many as make `parquet.target.bytes`. It begins at or above the log start,
+so that it lives for long, and at the lowest offset where there is one. Files that a merged file stands for, files of
+the target size, and files with typed values break a run; so does a change between files with and without the column
+`appended`. Which files make a run never depends on those behind it, so rivals mostly choose the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.log.chains.checkpoint import is_in_charge
+from ledgermq_ledger.parquet.merging.merged_list import standing
+from ledgermq_ledger.topics.settings import TopicSettings
+from ledgermq_ledger.topics.topic import Topic
+
+MERGED_FILES_MAX = 10_000
+"""Files of one list, which is one object."""
+
+
+def wants_merges(topic: Topic | None) -> bool:
+    """Return whether the files of a topic are to be merged."""
+    return (
+        topic is not None
+        and topic.living
+        and not topic.internal
+        and not topic.settings.keyed
+        and bool(topic.settings.parquet_merge_files)
+    )
+
+
+def may_list(checkpoint: fmt.Checkpoint, counters: fmt.PartitionCheckpoint) -> bool:
+    """Return whether a checkpoint of this bundle may name merged files of a partition: the bundle is in charge of it,
+    and its list is not frozen.
+    """
+    is_free = not counters.frozen and not counters.forgotten
+    return is_free and is_in_charge(checkpoint, counters.topic_id, counters.partition)
+
+
+def choose_run(
+    files: Sequence[fmt.ParquetFile],
+    merged: Sequence[fmt.ParquetFile],
+    counters: fmt.PartitionCheckpoint,
+    settings: TopicSettings,
+) -> list[fmt.ParquetFile]:
+    """Return the next run to merge; empty: none is due. `files`: the small ones of the partition, ascending.
+    `merged`: its list.
+    """
+    stand = standing(merged, counters)
+    if len(stand) >= MERGED_FILES_MAX:
+        return []
+    run: list[fmt.ParquetFile] = []
+    size = 0
+    for file in files:
+        is_large = file.size >= settings.parquet_target_bytes
+        is_taken = any(each.first_offset <= file.first_offset <= each.last_offset for each in stand)
+        if is_large or is_taken or file.typed or file.first_offset < counters.log_start:
+            run = []
+            continue
+        if run and bool(run[-1].appended_max_us) != bool(file.appended_max_us):
+            run = []
+        size = sum(each.size for each in run)
+        if run and size + file.size > settings.parquet_target_bytes:
+            if len(run) > 1:
+                return run
+            run = []
+        run.append(file)
+        if len(run) == settings.parquet_merge_files:
+            return run
+    return []
+
+
+def with_file(
+    merged: Sequence[fmt.ParquetFile], new: fmt.ParquetFile, counters: fmt.PartitionCheckpoint
+) -> list[fmt.ParquetFile]:
+    """Return the next list: what stands, and the new file."""
+    return sorted([*standing(merged, counters), new], key=lambda file: file.first_offset)
