@@ -32,6 +32,7 @@ from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.object_store.wrappers.resilient import ResilientStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.merging.merge import merge_bundle
 from ledgermq_ledger.rounds.runner import compact_bundle
 from ledgermq_ledger.view.following.follow import Follower
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
@@ -62,11 +63,14 @@ class World:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self.starts = [0] * PARTITIONS
         """Asked for: what is below may go."""
-        self.processes = self.values = self.rounds = self.begun_again = self.queries = 0
+        self.processes = self.values = self.rounds = self.merges = self.begun_again = self.queries = 0
 
     async def prepare(self) -> None:
         self.root = await Root.open(self.objects, self.sources)
-        await self.root.create_topic("t", PARTITIONS, parquet_target_bytes="2000", parquet_max_lag_ms="10000")
+        settings = {"parquet_target_bytes": "20000", "parquet_merge_files": "3"} if self.seed % 2 else {}
+        await self.root.create_topic(
+            "t", PARTITIONS, **{"parquet_target_bytes": "2000", "parquet_max_lag_ms": "10000", **settings}
+        )
 
     @property
     def topic_id(self) -> int:
@@ -207,11 +211,10 @@ async def produce(world: World, store: ObjectStore, sources: Sources) -> None:
 
 
 async def compact(world: World, store: ObjectStore, sources: Sources) -> None:
-    engine = LocalEngine(sources, run_inline, 1)
-    if await compact_bundle(
-        Compaction(store, world.root.cluster, sources, engine), 1, await world.root.catalog(), everything=True
-    ):
+    compaction = Compaction(store, world.root.cluster, sources, LocalEngine(sources, run_inline, 1))
+    if await compact_bundle(compaction, 1, await world.root.catalog(), everything=True):
         world.rounds += 1
+    world.merges += len(await merge_bundle(compaction, 1, await world.root.catalog()))
 
 
 async def checkpoint(world: World, store: ObjectStore, sources: Sources) -> None:
@@ -298,6 +301,7 @@ async def check(world: World, readings: list[Reading]) -> None:
     for (partition, offset), value in world.shown.items():
         assert offset < starts[partition] or there.get((partition, offset)) == value, f"{partition}-{offset} was shown"
     assert world.rounds > 1
+    assert bool(world.merges) == bool(world.seed % 2)
     assert world.queries > 1
     assert len(world.acknowledged) > 20
 

@@ -291,7 +291,7 @@ def bundle_of(partition: int) -> int:
 def topic_of(name: str, plan: RoundsPlan) -> Topic:
     raw = {"parquet.target.bytes": "4096", "parquet.max.lag.ms": "500"}
     if plan.merges:
-        raw["parquet.merge.files"] = str(plan.merges)
+        raw |= {"parquet.merge.files": str(plan.merges), "parquet.target.bytes": "40000"}
     if name == "brief":
         raw["retention.ms"] = str(plan.retention_ms)
     return Topic(0, name, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, parse_settings(raw))

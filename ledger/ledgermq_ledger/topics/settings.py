@@ -184,8 +184,8 @@ class TopicSettings:
     `parquet.max.lag.ms` says if that is set; a quarter of `retention.ms` if that is shorter.
     """
     parquet_merge_files: int = _setting(0, merged_files)
-    """Small Parquet files of a partition that get one merged file, which brokers, SDKs and Spark's source read instead;
-    0: none. The small ones stay for plain readers, so their bytes are stored twice. Not for keyed topics.
+    """Small Parquet files of a partition that get one merged file, which brokers and Spark's source read instead; 0:
+    none, 2 at least. The small ones stay for plain readers, so their bytes are stored twice. Not for keyed topics.
     """
     parquet_row_group_bytes: int = _setting(
         16 * 1024 * 1024, whole(ROW_GROUP_BYTES_MIN, PARQUET_TARGET_BYTES_MAX, BYTES)

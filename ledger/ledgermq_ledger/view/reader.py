@@ -264,6 +264,16 @@ class LedgerReader:
         counters = self.view.counters.get(key)
         return await self._parquet.pages(self.bundle).files_from(counters, offset) if counters else []
 
+    async def readable_files(self, key: PartitionId, offset: int) -> list[fmt.ParquetFile]:
+        """Return the files to read for records at or above `offset`: merged ones in the place of those that they stand
+        for. Raises what `parquet_files` raises.
+        """
+        return await self.view.reread(partial(self._readable_files, key, offset), "listed")
+
+    async def _readable_files(self, key: PartitionId, offset: int) -> list[fmt.ParquetFile]:
+        files, counters = await self._parquet_files(key, offset), self.view.counters.get(key)
+        return files if counters is None else await self._parquet.merged.over(files, counters)
+
     # By time.
 
     async def offset_at(

@@ -55,19 +55,17 @@ def raise_starts(world: World, bundle: int) -> Process:
 
 
 def merge(world: World, bundle: int) -> Process:
-    """List a merged file of consecutive small ones. These stay in the folder for plain readers, or go
-    behind a gate of their own.
-    """
+    """List a merged file of consecutive small ones, which stay. How that is done safely is tests/models/merges.py."""
     while True:
         yield world.walk.random.randrange(250)
         seen = world.checkpoints[bundle].copy()
         yield
         for partition, part in seen.parts.items():
             at = part.merged[-1][1] if part.merged else None
-            run = [found for found in part.small if at is None or found[0] >= at]
+            run = [found for found in part.small if found[0] >= max(part.start, at or 0)]
             run = run[: world.walk.random.randrange(2, 6)]
             is_moving = part.frozen or world.sealed.get(partition) == bundle
-            if is_moving or len(run) < 2 or (at is not None and run[0][0] != at):
+            if is_moving or len(run) < 2:
                 continue
             if any(File(part.topic, partition, "small", *found) not in world.stored for found in run):
                 continue
@@ -117,24 +115,14 @@ def _delete_below(world: World, bundle: int, partition: int, seen: Checkpoint) -
 
 
 def _may_go(world: World, part: Part, is_set: bool) -> set[tuple[str, Range]]:
+    """Small files go below the log start and the gates; a merged one when the first of its small files has gone."""
     forms = ("one",) if world.breaks("one-gate-for-two-formats") else FORMATS
-    gate = merged_gate = NOTHING_HELD
+    gate = NOTHING_HELD
     if is_set and not world.breaks("no-gate"):
         gate = min(part.gate.get(form, 0) for form in forms)
-    if is_set and not world.breaks("merged-without-a-gate"):
-        merged_gate = min(part.merged_gate.get(form, 0) for form in forms)
-    if world.breaks("merged-by-the-gate-of-offsets"):
-        merged_gate = max((end for _, end in part.merged), default=0) if gate > 0 else 0
     below = min(part.start, gate)
     found = {("small", small) for small in part.small if small[1] <= below}
-    found |= {("merged", merged) for merged in part.merged if merged[1] <= below}
-    if not world.keeps_small_files:
-        found |= {
-            ("small", small)
-            for small in part.small
-            if any(first <= small[0] and small[1] <= end <= merged_gate for first, end in part.merged)
-        }
-    return found
+    return found | {("merged", merged) for merged in part.merged if merged[0] < part.front}
 
 
 def move(world: World) -> Process:

@@ -12,20 +12,23 @@ Lists = dict[int, tuple[int, Part]]
 MOST_FILES = 3
 
 
-def draft_rebuild(commit: Commit, shown: Shown, lists: Lists) -> None:
+def draft_rebuild(world: World, commit: Commit, shown: Shown, lists: Lists) -> None:
     """A new topic, or a new setting: replace all files by what the lists have."""
     topic = commit.generation[0]
     for partition, (_, part) in lists.items():
-        merged = [File(topic, partition, "merged", *found) for found in part.merged if found[1] > part.start]
-        at = merged[-1].end if merged else None
+        behind = world.breaks("rebuilt-with-a-merged-file-that-is-behind")
+        merged = [
+            File(topic, partition, "merged", *found)
+            for found in part.merged
+            if (found[1] > part.start if behind else found[0] >= max(part.start, part.front))
+        ]
         small = [
             File(topic, partition, "small", *found)
             for found in part.small
-            if found[1] > part.start and (at is None or found[0] >= at)
+            if found[1] > part.start and not any(file.first <= found[0] < file.end for file in merged)
         ]
         commit.adds |= {*merged, *small}
         commit.end[partition], commit.start[partition] = part.end, part.start
-        commit.merged[partition] = at if at is not None else small[0].first if small else part.start
     commit.removes = set(shown.files) - commit.adds
 
 
@@ -47,9 +50,9 @@ def draft_version(
     if not commit.adds or beside:
         for partition, (_, part) in lists.items():
             _draft_removal(world, commit, shown, partition, part)
-    if not commit.adds and not commit.start:
+    if not commit.adds and not commit.start and not commit.removes:
         for partition, (_, part) in lists.items():
-            _draft_merge(commit, shown, partition, part)
+            _draft_merge(world, commit, shown, partition, part)
 
 
 def _registered_end(
@@ -83,6 +86,9 @@ def _draft_rows(world: World, commit: Commit, shown: Shown, partition: int, part
 
 def _draft_removal(world: World, commit: Commit, shown: Shown, partition: int, part: Part) -> None:
     """What is below the log start goes, and the table says its start, also if nothing goes."""
+    straddling = [file for file in shown.of(partition) if file.kind == "merged" and file.first < part.start < file.end]
+    if straddling and not world.breaks("start-within-a-merged-file"):
+        return  # its small files take its place first
     gone = {file for file in shown.of(partition) if file.end <= part.start}
     says_start = part.start > shown.start.get(partition, 0) and not world.breaks("gate-without-a-version")
     if not gone and not says_start:
@@ -94,26 +100,35 @@ def _draft_removal(world: World, commit: Commit, shown: Shown, partition: int, p
     commit.end[partition] = max(commit.end.get(partition, 0), end, reaching if part.start > end else 0)
 
 
-def _draft_merge(commit: Commit, shown: Shown, partition: int, part: Part) -> None:
-    """One merged file takes the place of exactly the files that the table names in its range."""
-    named = shown.of(partition)
+def _draft_merge(world: World, commit: Commit, shown: Shown, partition: int, part: Part) -> None:
+    """One merged file takes the place of exactly the files that the table names in its range, or its small files take
+    its place, before the log start within it is said.
+    """
+    named, topic = shown.of(partition), commit.generation[0]
+    for file in named:
+        if file.kind == "merged" and file.first < part.start:
+            small = [found for found in part.small if file.first <= found[0] and found[1] <= file.end]
+            commit.removes.add(file)
+            commit.adds |= {File(topic, partition, "small", *found) for found in small}
+            commit.changes_rows = False
+            world.walk.saw("small files that were put back")
+            return
     for merged in part.merged:
-        if merged[1] <= max(part.start, shown.merged.get(partition, 0)):
+        if merged[0] < max(part.start, part.front, shown.start.get(partition, 0)):
             continue
         small = [file for file in named if file.kind == "small" and merged[0] <= file.first and file.end <= merged[1]]
-        if _takes_the_place_of(small, merged, named):
+        if _is_run(small, merged) or (world.breaks("merged-over-a-part-of-its-range") and small):
             commit.removes |= set(small)
-            commit.adds.add(File(commit.generation[0], partition, "merged", *merged))
-            commit.merged[partition] = merged[1]
+            commit.adds.add(File(topic, partition, "merged", *merged))
             commit.changes_rows = False
-        return
+            world.walk.saw("merged files in a table")
+            return
 
 
-def _takes_the_place_of(small: list[File], merged: Range, named: list[File]) -> bool:
-    if not small or small[-1].end != merged[1] or any(one.end != other.first for one, other in pairwise(small)):
-        return False
-    lowest = next(file for file in named if file.end > merged[0])
-    return small[0] == lowest and not any(file.kind == "merged" and file.first >= merged[0] for file in named)
+def _is_run(small: list[File], merged: Range) -> bool:
+    """Return whether the files that the table names are all rows of a merged one."""
+    is_gapless = all(one.end == other.first for one, other in pairwise(small))
+    return bool(small) and is_gapless and (small[0].first, small[-1].end) == merged
 
 
 def _draft_merge_too_early(commit: Commit, shown: Shown, partition: int, part: Part, end: int) -> bool:

@@ -64,7 +64,7 @@ class Registrar:
         if shown.generation != generation:
             if len(read.lists) < len(PARTITIONS):
                 return
-            draft_rebuild(commit, shown, read.lists)
+            draft_rebuild(self.world, commit, shown, read.lists)
         else:
             draft_version(self.world, commit, shown, read.lists, self.ends_from_memory)
         if (commit.adds or commit.removes or commit.start) and not self._waits_for_own_starts(generation, read):
@@ -160,7 +160,6 @@ class Registrar:
         form = "one" if self.world.breaks("one-gate-for-two-formats") else self.table.form
         for partition, (bundle, part) in read.lists.items():
             gate = min((shown.start.get(partition, 0) for shown in held), default=0)
-            merged = min((shown.merged.get(partition, 0) for shown in held), default=0)
             if self.world.breaks("gate-without-a-version"):
                 named = [file for shown in held for file in shown.of(partition)]
                 gate = max(gate, 0 if any(file.end <= part.start for file in named) else part.start)
@@ -169,8 +168,8 @@ class Registrar:
                 if read.at - said_at > HELD:
                     gate = max(gate, start)
                     self.starts_from_memory.pop((generation, partition))
-            if gate > part.gate.get(form, 0) or merged > part.merged_gate.get(form, 0):
-                yield from self._raise(bundle, partition, generation, form, gate, merged)
+            if gate > part.gate.get(form, 0):
+                yield from self._raise(bundle, partition, generation, form, gate)
 
     def _held(self, generation: Generation, read: Read) -> list[Shown]:
         if self.world.breaks("gate-at-once"):
@@ -191,7 +190,7 @@ class Registrar:
             and (version.replaced_at is None or read.at + skew - version.replaced_at < HELD)
         ]
 
-    def _raise(self, bundle: int, partition: int, generation: Generation, form: str, gate: int, merged: int) -> Process:
+    def _raise(self, bundle: int, partition: int, generation: Generation, form: str, gate: int) -> Process:
         def raised(new: Checkpoint) -> bool:
             part = new.parts.get(partition)
             if part is None or part.topic != generation[0] or new.generation != generation:
@@ -199,7 +198,6 @@ class Registrar:
             if part.frozen and not self.world.breaks("gate-of-a-frozen-list"):
                 return False
             part.gate[form] = max(part.gate.get(form, 0), gate)
-            part.merged_gate[form] = max(part.merged_gate.get(form, 0), merged)
             return True
 
         if (yield from self.world.change(bundle, raised)):

@@ -38,9 +38,13 @@ class Part:
     merged: list[Range] = field(default_factory=list)
     gate: dict[str, int] = field(default_factory=dict)
     """By format: every held version says a start of at least this offset."""
-    merged_gate: dict[str, int] = field(default_factory=dict)
     frozen: int = 0
     """The number of the move that froze the list; 0: not frozen."""
+
+    @property
+    def front(self) -> int:
+        """Where the oldest small file begins that is not deleted."""
+        return self.small[0][0] if self.small else self.end
 
     def copy(self) -> Part:
         return replace(
@@ -48,7 +52,6 @@ class Part:
             small=list(self.small),
             merged=list(self.merged),
             gate=dict(self.gate),
-            merged_gate=dict(self.merged_gate),
         )
 
 
@@ -78,7 +81,6 @@ class Commit:
     removes: set[File] = field(default_factory=set)
     end: dict[int, int] = field(default_factory=dict)
     start: dict[int, int] = field(default_factory=dict)
-    merged: dict[int, int] = field(default_factory=dict)
     changes_rows: bool = True
 
 
@@ -90,7 +92,6 @@ class Shown:
     files: frozenset[File] = frozenset()
     end: dict[int, int] = field(default_factory=dict)
     start: dict[int, int] = field(default_factory=dict)
-    merged: dict[int, int] = field(default_factory=dict)
 
     def of(self, partition: int) -> list[File]:
         return sorted((file for file in self.files if file.partition == partition), key=lambda file: file.first)
@@ -102,5 +103,4 @@ class Shown:
             self.files - commit.removes | commit.adds,
             {**before.end, **commit.end},
             {**before.start, **commit.start},
-            {**before.merged, **commit.merged},
         )

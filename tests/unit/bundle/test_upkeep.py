@@ -27,7 +27,7 @@ from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
-from ledgermq_ledger.parquet.report import RoundReport
+from ledgermq_ledger.parquet.report import MergeReport, RoundReport
 from ledgermq_ledger.rounds.runner import compact_bundle
 from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.topic import Topic
@@ -42,6 +42,10 @@ class Counts(BundleMetrics):
         self.failed: Counter[str] = Counter()
         self.checkpoints = 0
         self.rounds = 0
+        self.merged_files: list[int] = []
+
+    def merged(self, report: MergeReport) -> None:
+        self.merged_files.append(report.files)
 
     def compacted(self, report: RoundReport) -> None:
         self.rounds += 1
@@ -162,6 +166,39 @@ async def test_an_idle_bundle_costs_no_requests(
         before = store.calls.copy()
         await asyncio.sleep(1800)
         assert store.calls == before
+
+
+@with_counts
+async def test_small_files_are_merged_after_the_round_that_completes_a_run(
+    store: FaultyStore, sources: Sources, counts: Counts
+) -> None:
+    settings = TopicSettings(parquet_max_lag_ms=1000, parquet_merge_files=2)
+    topic = replace(TOPIC, settings=settings)
+    async with opened(context_of(store, sources, BundleLimits(), counts, topic)) as owner:
+        for value in (b"a", b"b", b"c"):
+            await produce(owner, batch(value))
+            await asyncio.sleep(120)
+        assert (counts.rounds, counts.merged_files) == (3, [2])
+        assert await fetch_values(owner, 0) == [b"a", b"b", b"c"]
+
+
+@with_counts
+async def test_a_merge_that_fails_is_logged_and_holds_up_nothing(
+    store: FaultyStore, sources: Sources, counts: Counts
+) -> None:
+    topic = replace(TOPIC, settings=TopicSettings(parquet_max_lag_ms=1000, parquet_merge_files=2))
+    async with opened(context_of(store, sources, BundleLimits(), counts, topic)) as owner:
+        await produce(owner, batch(b"a"))
+        await asyncio.sleep(120)
+        assert isinstance(store.inner, MemoryStore)
+        [key] = [info.key async for info in store.inner.list(keys.PARQUET)]
+        data = bytearray(await store.inner.get(key))
+        data[10] ^= 1
+        await store.inner.put(key, bytes(data))
+        for value in (b"b", b"c"):
+            await produce(owner, batch(value))
+            await asyncio.sleep(120)
+        assert (counts.rounds, counts.merged_files, counts.failed) == (3, [], {"merging": 2})
 
 
 @with_counts

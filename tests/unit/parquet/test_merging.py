@@ -23,6 +23,7 @@ from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
+from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.log.chains.checkpoint import partition_of
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -38,6 +39,8 @@ from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq_ledger.rounds.runner import bring_facts_into_force
 from ledgermq_ledger.topics.settings import TopicSettings, check_together, parse_settings
 from ledgermq_ledger.topics.topic import METADATA, topic_key
+from ledgermq_ledger.view.find import Finder, KeySearch
+from ledgermq_ledger.view.ranges.range_read import RangeReader, plan_ranges
 from tests.stores.backends import seeded_sources
 from tests.stores.dying import Crash, DyingStore
 from tests.stores.requests_made import Requests
@@ -169,7 +172,7 @@ def test_what_is_about_to_go_is_not_merged() -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"unset parquet\.merge\.files"):
         check_together(parse_settings({"parquet.merge.files": "2", "cleanup.policy": "compact"}), 1)
-    for text, why in (("1", "nothing would be merged"), ("1001", "from 0 to 1000"), ("many", "a whole number")):
+    for text, why in (("1", "nothing would be merged"), ("10001", "from 0 to 10000"), ("many", "a whole number")):
         with pytest.raises(InvalidConfig, match=why):
             parse_settings({"parquet.merge.files": text})
     assert TopicSettings().parquet_merge_files == 0
@@ -272,6 +275,44 @@ async def test_a_reader_of_old_records_opens_merged_files() -> None:
         assert values == root.produced["t", 0]
         wholes.append(store.made["get_suffix", "merged"] + store.made["get_suffix", "parquet"])
     assert wholes == [4, 12]
+
+
+@virtual
+async def test_the_source_of_spark_reads_a_merged_file_as_one_range() -> None:
+    root = await a_root(8)
+    ledger = await opened_ledger(root.store)
+    place = keys.PartitionId(root.topics["t"].id, 0)
+    [ranges] = (await plan_ranges(ledger.reader, {place: (1, 15)})).values()
+    assert [(each.first, each.end) for each in ranges] == [(1, 6), (6, 12), (12, 14), (14, 15)]
+    store = Requests(root.store)
+    for is_lost in (False, True):
+        if is_lost:
+            for key in await merged_keys(root):
+                await root.store.delete([key])
+        reader = RangeReader(store, run_inline)
+        values = [
+            value
+            for each in ranges
+            async for _, rows in reader.read(each)
+            for value in rows.column("value").to_pylist()
+        ]
+        assert values == root.produced["t", 0][1:15], "also where the files went since it was planned"
+        assert store.made["get_range", "merged"] == (0 if is_lost else 2)
+        store.made.clear()
+
+
+@virtual
+async def test_a_key_is_looked_up_in_merged_files() -> None:
+    root = await a_root(6)
+    ledger, store = await opened_ledger(root.store), Requests(root.store)
+    finder = Finder(
+        ledger.reader, store, ParquetCache(store, run_inline), KeyedReader(store), asyncio.Semaphore(2), run_inline
+    )
+    place = keys.PartitionId(root.topics["t"].id, 0)
+    wanted = KeySearch(place, b"nowhere", 0, 12, True, 5, 1 << 20, 1 << 20, 1e9)
+    assert (await finder.search(wanted, root.topics["t"])).records == []
+    assert store.made["get_suffix", "merged"] == 2
+    assert store.made["get_suffix", "parquet"] == 0
 
 
 @pytest.mark.parametrize("lost", ["file", "list"])

@@ -70,8 +70,8 @@ async def merge_bundle(
             if not places:
                 raise
             damaged |= dict.fromkeys(places, error)
-    for error in damaged.values():
-        raise error
+    for why in damaged.values():
+        raise why
     return reports
 
 
@@ -156,7 +156,7 @@ async def find_merges(
 
 
 async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
-    """Return the files of the list in force. One that cannot be read names nothing: the next one begins anew."""
+    """Return the files of the list in force. One that cannot be read names nothing: the next one begins with nothing."""
     try:
         return list((await read_list(store, counters)).files)
     except (ObjectMissing, DataDamaged):

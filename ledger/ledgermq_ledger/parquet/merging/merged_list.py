@@ -1,4 +1,4 @@
-"""Read and put lists of merged files: the whole list of a partition, put anew by each merge.
+"""Read and put lists of merged files: each merge puts the whole list of a partition.
 
     envelope( MergedList{ topic id, partition, number, put id; files, ascending } )
 
@@ -8,7 +8,7 @@ for the small files of its range while all of these are listed, so while it begi
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from ledgermq.errors import DataDamaged, Unavailable
@@ -99,6 +99,22 @@ class MergedReader:
             return None
         files = standing(await self._files(counters), counters)
         return next((file for file in files if file.first_offset <= offset <= file.last_offset), None)
+
+    async def over(self, files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
+        """Return a partition's files with merged ones in the place of the small ones that they stand for. The first of
+        them may begin before the first of `files`. Raises the store's errors.
+        """
+        if not counters.merged.number:
+            return list(files)
+        left = deque(standing(await self._files(counters), counters))
+        found: list[fmt.ParquetFile] = []
+        for file in files:
+            while left and left[0].last_offset < file.first_offset:
+                left.popleft()
+            chosen = left[0] if left and left[0].first_offset <= file.first_offset else file
+            if not found or found[-1] is not chosen:
+                found.append(chosen)
+        return found
 
     async def _files(self, counters: fmt.PartitionCheckpoint) -> Sequence[fmt.ParquetFile]:
         key = list_key(place_of(counters), counters.merged)

@@ -45,7 +45,7 @@ def held_bytes(text: str) -> int:
 
 
 def merged_files(text: str) -> int:
-    value = whole(0, 1000, "of files is needed")(text)
+    value = whole(0, 10_000, "of files is needed")(text)
     if value == 1:
         raise ValueError("with 1 nothing would be merged; 0 merges none")
     return value

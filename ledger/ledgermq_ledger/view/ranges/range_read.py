@@ -78,7 +78,7 @@ class OffsetRange:
 
 
 async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, list[OffsetRange]]:
-    """Return the ranges of each span, cut where Parquet files begin and where Parquet ends. The
+    """Return the ranges of each span, cut where Parquet files to read begin and where Parquet ends. The
     reader has to know the ends.
 
     Raises what its `read` raises.
@@ -96,7 +96,7 @@ async def plan_ranges(reader: LedgerReader, spans: Mapping[PartitionId, Span]) -
             return planned
         borders = {key: _border(reader, key, span) for key, span in left.items()}
         files = {
-            key: await reader.parquet_files(key, first) for key, (first, _) in left.items() if first < borders[key]
+            key: await reader.readable_files(key, first) for key, (first, _) in left.items() if first < borders[key]
         }
         batches = await reader.view.batches({key: (borders[key], end) for key, (_, end) in left.items()})
         for key, (first, end) in left.items():
