@@ -15,7 +15,7 @@ from tests.models.access import ACCESS
 from tests.models.cuts.model import CUTS
 from tests.models.keyed_tables import KEYED_TABLES
 from tests.models.ledger import LEDGER
-from tests.models.merges import MERGES
+from tests.models.merges.model import MERGES
 from tests.models.moves import MOVES
 from tests.models.parquet import ON_FILES, ON_S3
 from tests.models.shares.model import SHARES

@@ -55,7 +55,7 @@ def raise_starts(world: World, bundle: int) -> Process:
 
 
 def merge(world: World, bundle: int) -> Process:
-    """List a merged file of consecutive small ones, which stay. How that is done safely is tests/models/merges.py."""
+    """List a merged file of consecutive small ones, which stay. How that is done safely is tests/models/merges."""
     while True:
         yield world.walk.random.randrange(250)
         seen = world.checkpoints[bundle].copy()
