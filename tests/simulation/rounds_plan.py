@@ -53,6 +53,8 @@ class RoundsPlan:
     """Share of a compactor's steps that collect the garbage of the whole root."""
     merges: int = 0
     """Small files that get a merged one; 0: none do."""
+    merger: str = ""
+    """The one process that merges after its rounds; empty: all do."""
     clocks_wrong_s: tuple[float, ...] = ()
     """How far the clocks of the first processes are ahead from the beginning: compactors first."""
 
@@ -88,7 +90,7 @@ def rounds_plan_of(seed: int) -> RoundsPlan:
 
 def with_merges(plan: RoundsPlan, seed: int) -> RoundsPlan:
     """One seed in six merges small files, beside rivals. In half of these a process sleeps before its put for a merge,
-    while others merge the same files, and collect garbage.
+    while others merge the same files, and collect garbage; or collect garbage alone.
     """
     is_ambushed = plan.ambush in (SLEEPER_WITH_A_WRONG_CLOCK, SLEEPER_OVER_A_REMOVAL, LATE_TWICE)
     if is_ambushed or (seed % 10 != 7 and not (seed % 10 == 3 and seed > 10)):
@@ -98,7 +100,10 @@ def with_merges(plan: RoundsPlan, seed: int) -> RoundsPlan:
     if r.random() < 0.5:
         return plan
     ambush = Ambush({"merged": r.choice((0.1, 0.4))}, seconds_max=r.choice((10.0, 40.0)), before=("put",))
-    return replace(plan, compactors=3, seconds=160.0, round_every_s=1.0, sweeps=0.2, ambush=ambush)
+    plan = replace(plan, compactors=3, seconds=160.0, round_every_s=1.0, sweeps=0.3)
+    if r.random() < 0.5:
+        return replace(plan, ambush=ambush)
+    return replace(plan, by_hand=0.0, merger="c0", ambush=replace(ambush, whose="c0"))
 
 
 def _with_one_sleeper(storm: RoundsPlan, seed: int) -> RoundsPlan:

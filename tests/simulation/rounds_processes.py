@@ -245,7 +245,7 @@ class Compactor(Worker):
         )
         if done is not None:
             self._world.coverage.saw("a round was finished")
-        if self._plan.merges:
+        if self._plan.merges and self._plan.merger in ("", self.name):
             for bundle in range(1, BUNDLES):
                 merged = await merge_bundle(self._compaction, bundle, self._known)
                 self._world.coverage.saw("small files were merged", len(merged))
