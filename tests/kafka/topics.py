@@ -28,8 +28,8 @@ def write(bootstrap: str, topic: str, values: Sequence[str]) -> None:
 
 
 def ends(bootstrap: str, topic: str, partitions: int = 2) -> int:
-    """Return the sum of the partitions' end offsets. A partition may have no leader for a moment, as after the kill of a
-    broker. librdkafka keeps that answer, and fails with "unknown partition" without asking again, for as long as its
+    """Return the sum of the partitions' end offsets. A partition may have no leader for a moment, as after the kill of
+    a broker. librdkafka keeps that answer, and fails with "unknown partition" without asking again, for as long as its
     client lives: so another client asks.
     """
     from confluent_kafka import KafkaError, KafkaException
