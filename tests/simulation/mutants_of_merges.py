@@ -13,8 +13,9 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.parquet.merging.plan import may_list
+from tests.simulation.archive_ambushes import ambush_of_archives
 from tests.simulation.mutants import mutant
-from tests.simulation.rounds_plan import rounds_plan_of, with_merges
+from tests.simulation.rounds_plan import SLEEPER_BEFORE_A_LIST, rounds_plan_of, with_merges
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -24,7 +25,12 @@ def _merges(seed: int) -> bool:
     return bool(with_merges(rounds_plan_of(seed), seed).merges)
 
 
-@mutant("rounds", likely=_merges)
+def _sleeps_before_lists(seed: int) -> bool:
+    is_merging = not ambush_of_archives(seed)
+    return is_merging and with_merges(rounds_plan_of(seed), seed).ambush is SLEEPER_BEFORE_A_LIST
+
+
+@mutant("rounds", likely=_sleeps_before_lists)
 def merge_listed_whatever_came_between(patch: Patch) -> None:
     """A merge brings its list into force though another one has done so since it read the list."""
 

@@ -24,6 +24,11 @@ LATE_TWICE = Ambush(
 )
 """Its URL has expired while its plan is still open, and once more it sleeps before it signs again (T3)."""
 
+SLEEPER_BEFORE_A_LIST = Ambush({"merged": 1.0}, seconds_max=8.0, whose="c0", before=("put",), where="/lists/")
+"""Its merged file is there. While it sleeps before the list that names the file, a rival brings a list of the same
+number into force, and another one sweeps: what no list names goes (design Q11, Q13).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RoundsPlan:
@@ -98,12 +103,33 @@ def with_merges(plan: RoundsPlan, seed: int) -> RoundsPlan:
     r = random.Random(f"merges {seed}")
     plan = replace(plan, merges=r.choice((2, 3)), compactors=max(2, plan.compactors), holds=r.choice((0.0, plan.holds)))
     if r.random() < 0.5:
-        return plan
+        return _with_sleeper_before_lists(plan) if random.Random(f"lists {seed}").random() < 0.5 else plan
     ambush = Ambush({"merged": r.choice((0.1, 0.4))}, seconds_max=r.choice((10.0, 40.0)), before=("put",))
     plan = replace(plan, compactors=3, seconds=160.0, round_every_s=1.0, sweeps=0.3)
     if r.random() < 0.5:
         return replace(plan, ambush=ambush)
     return replace(plan, by_hand=0.0, merger="c0", ambush=replace(ambush, whose="c0"))
+
+
+def _with_sleeper_before_lists(plan: RoundsPlan) -> RoundsPlan:
+    """Little else happens, and merges take so many files that few rivals bring two lists into force meanwhile."""
+    return replace(
+        plan,
+        merges=4,
+        compactors=3,
+        seconds=160.0,
+        retention_ms=20_000,
+        records_s=3.0,
+        round_every_s=1.0,
+        by_hand=0.0,
+        stale_catalog=0.0,
+        log_start_moves=0.0,
+        topic_every_s=5.0,
+        ambush=SLEEPER_BEFORE_A_LIST,
+        holds=0.0,
+        archives=False,
+        sweeps=0.5,
+    )
 
 
 def _with_one_sleeper(storm: RoundsPlan, seed: int) -> RoundsPlan:

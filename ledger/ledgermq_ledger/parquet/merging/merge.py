@@ -156,7 +156,7 @@ async def find_merges(
 
 
 async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
-    """Return the files of the list in force. One that cannot be read names nothing: the next one begins with nothing."""
+    """Return the files of the list in force. If it cannot be read, the next one begins with none."""
     try:
         return list((await read_list(store, counters)).files)
     except (ObjectMissing, DataDamaged):
