@@ -40,6 +40,7 @@ UNBOUND = {
     "S2": "requests to a distant store: the page says how long one takes",
     "S4": "memory and waits of the protocol",
     "S5": "requests to a distant store, and the processor time of one broker: the row has both",
+    **{f"K{number}": "the same client at both brokers: beside Kafka, or the SDK" for number in range(1, 11)},
     "V1": "compared with confluent-kafka, which does the same work",
     "V2": "compared with confluent-kafka, which does the same work",
     "V6": "the client's own processor time",

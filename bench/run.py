@@ -30,6 +30,7 @@ from bench.gateway import ROWS as GATEWAY_ROWS
 from bench.gateway import Rounds
 from bench.group_commit import GroupCommit
 from bench.growing import Growing
+from bench.kafka_port import KafkaPort
 from bench.keyed import Keyed
 from bench.latency import Latency
 from bench.limits import Limits
@@ -72,6 +73,7 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "P11": Processes(results, rounds, scale).run,
         "P12": Slow(results, rounds, scale).run,
         "P13": LongRuns(results, rounds, scale, peers).run,
+        "K1": KafkaPort(results, rounds, scale, peers).run,
         "V1": Keyed(results, rounds, scale, peers).run,
         "GC": GroupCommit(results, scale).run,
         "T1": Transactions(results, rounds, scale).run,
@@ -121,7 +123,7 @@ def main() -> None:
     if unknown := wanted - set(known):
         parser.error(
             f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(known)} (P1 stands for P1 to P3,"
-            " T1 for T1 to T4, V1 for V1 to V6)"
+            " K1 for K1 to K10, T1 for T1 to T4, V1 for V1 to V6)"
         )
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)

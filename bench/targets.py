@@ -13,6 +13,7 @@ from bench import (
     fairness,
     gateway,
     growing,
+    kafka_port,
     keyed,
     latency,
     limits,
@@ -106,6 +107,34 @@ TARGETS = (
     Target("V1", keyed.KEYED["V1"], f"{OURS} send_many", confluent.SUBJECT, 2.0),
     Target("V1", keyed.KEYED["V1"], f"{OURS} send_batch", confluent.SUBJECT, 2.0),
     Target("V2", keyed.KEYED["V2"], f"{OURS} send", confluent.SUBJECT, 0.7),
+    *(
+        Target(row, kafka_port.produce(size, compression), kafka_port.OURS, kafka_port.KAFKA, wanted)
+        for row, size, compression, wanted in (
+            ("K1", 1000, "none", 1.0),
+            ("K1", 1000, "lz4", 1.0),
+            ("K2", 100, "none", 0.8),
+            ("K2", 100, "lz4", 0.8),
+        )
+    ),
+    *(
+        _most(row, f"{kafka_port.CPU}, {kafka_port.produce(size, compression)}", kafka_port.OURS, None, wanted)
+        for row, size, compression, wanted in (
+            ("K1", 1000, "none", 5.0),
+            ("K1", 1000, "lz4", 7.0),
+            ("K2", 100, "lz4", 10.0),
+        )
+    ),
+    *(Target("K3", kafka_port.consume(size), kafka_port.OURS, kafka_port.KAFKA, 1.0) for size in kafka_port.SIZES),
+    _most("K3", f"{kafka_port.CPU}, {kafka_port.consume(1000)}", kafka_port.OURS, kafka_port.SDK, 1.3),
+    Target("K4", kafka_port.BACKLOG, kafka_port.OURS, kafka_port.KAFKA, 0.7),
+    Target("K5", kafka_port.JAVA_PRODUCES, kafka_port.OURS, kafka_port.KAFKA, 0.9),
+    Target("K5", kafka_port.JAVA_CONSUMES, kafka_port.OURS, kafka_port.KAFKA, 0.7),
+    _most("K6", kafka_port.seen("p99", is_open=False), kafka_port.OURS, kafka_port.KAFKA, 1.0),
+    _most("K6", kafka_port.seen("p99", is_open=True), kafka_port.OURS, kafka_port.KAFKA, 0.1),
+    _most("K7", kafka_port.MEMORY, kafka_port.OURS, None, 40.0),
+    _most("K7", kafka_port.REST, kafka_port.OURS, None, 1.0),
+    _most("K8", kafka_port.SINGLE, kafka_port.OURS, None, 130.0),
+    _most("K9", f"{kafka_port.COMMIT}, p50", kafka_port.OURS, kafka_port.SDK, 1.2),
     _most("V6", f"{keyed.HANDLING['V6'][1]}, {keyed.CPU}", OURS, None, 10.0),
     _most("V6", f"{keyed.QUEUED}, {keyed.CPU}", OURS, None, 40.0),
     *(

@@ -45,8 +45,12 @@ class Confluent:
         self.kafka.create_topic(name, STREAMS)
         return name
 
-    def produce(self, topic: str, records: int, payloads: Path) -> dict[str, float]:
-        return self._run("produce", topic, records, "--payloads", payloads)
+    def produce(
+        self, topic: str, records: int, payloads: Path, compression: str = "lz4", batch_records: int = 100_000
+    ) -> dict[str, float]:
+        """`batch_records`: how many records a batch has at most."""
+        more = ["--compression", compression, "--batch-records", batch_records]
+        return self._run("produce", topic, records, "--payloads", payloads, *more)
 
     def produce_keyed(self, topic: str, records: int, payloads: Path, *, header: bool) -> dict[str, float]:
         """Produce text with keys, and with a header each."""
@@ -55,6 +59,10 @@ class Confluent:
 
     def consume(self, topic: str, records: int) -> dict[str, float]:
         return self._run("consume", topic, records)
+
+    def commits(self, topic: str, commits: int) -> list[float]:
+        """Return the milliseconds of each commit of a group, sorted. The topic has more records than commits."""
+        return list(_answer(self._start("commit", topic, "--records", commits))["commit_ms"])
 
     def paced(self, topic: str, records: int, rate: float, payloads: Path) -> list[float]:
         """Return the milliseconds until each record was acknowledged, sorted."""

@@ -1,5 +1,5 @@
-"""One process that produces to or consumes from Kafka through confluent-kafka, and prints one JSON
-line: see `bench.peers.confluent`.
+"""One process that produces to or consumes from Kafka, or the Kafka port of LedgerMQ, through confluent-kafka, and
+prints one JSON line: see `bench.peers.confluent`.
 
     python -m bench.peers.confluent_client produce 127.0.0.1:9092 TOPIC --records 1000000 --payloads FILE
 
@@ -36,7 +36,13 @@ SETTINGS = {
 
 
 def produce(
-    address: str, topic: str, records: int, values: list[bytes], keyed: bool = False, header: bool = False
+    address: str,
+    topic: str,
+    records: int,
+    values: list[bytes],
+    keyed: bool = False,
+    header: bool = False,
+    settings: Mapping[str, object] = SETTINGS,
 ) -> dict[str, float]:
     """`keyed`: values and keys are text, as in `bench.keyed_client`."""
     failed: list[KafkaError] = []
@@ -45,7 +51,7 @@ def produce(
         if error is not None:
             failed.append(error)
 
-    producer = Producer(SETTINGS | {"bootstrap.servers": address, "on_delivery": delivered})
+    producer = Producer({**settings, "bootstrap.servers": address, "on_delivery": delivered})
     producer.list_topics(topic, timeout=30)
     given: list[str] | list[bytes] = [value.decode() for value in values] if keyed else values
     keys = [f"key-{number % KEYS}" if keyed else None for number in range(len(values))]
@@ -138,15 +144,29 @@ def drain(address: str, topic: str, megabytes_per_s: float, seconds: float) -> d
     return {"records": read, "seconds": taken_s, "bytes": size_bytes}
 
 
+def commit(address: str, topic: str, commits: int) -> dict[str, object]:
+    """Commit one offset of partition 0 after the other, as a group without members; return the milliseconds of each."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": uuid.uuid4().hex, "enable.auto.commit": False})
+    took_ms: list[float] = []
+    for offset in range(1, commits + 2):
+        begun_s = time.perf_counter()
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        took_ms.append(1000 * (time.perf_counter() - begun_s))
+    consumer.close()
+    return {"records": commits, "commit_ms": sorted(took_ms[1:])}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["produce", "consume", "paced", "drain"])
+    parser.add_argument("what", choices=["produce", "consume", "paced", "drain", "commit"])
     parser.add_argument("address")
     parser.add_argument("topic")
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--payloads", type=Path)
     parser.add_argument("--keyed", action="store_true", help="produce: text with keys")
     parser.add_argument("--header", action="store_true", help="produce: with a header")
+    parser.add_argument("--compression", default="lz4", help="produce: none, lz4, …")
+    parser.add_argument("--batch-records", type=int, default=100_000, help="produce: in a batch, at most")
     parser.add_argument("--rate", type=float, default=100.0, help="paced: records a second")
     parser.add_argument("--megabytes-per-s", type=float, default=100.0, help="drain: no faster than this")
     parser.add_argument("--seconds", type=float, default=10.0, help="of drain")
@@ -159,7 +179,12 @@ def main() -> None:
         found = drain(given.address, given.topic, given.megabytes_per_s, given.seconds)
     elif given.what == "produce":
         values = given.payloads.read_bytes().split(b"\n")
-        found = produce(given.address, given.topic, given.records, values, given.keyed, given.header)
+        chosen = {"compression.type": given.compression, "batch.num.messages": given.batch_records}
+        found = produce(
+            given.address, given.topic, given.records, values, given.keyed, given.header, {**SETTINGS, **chosen}
+        )
+    elif given.what == "commit":
+        found = commit(given.address, given.topic, given.records)
     else:
         found = consume(given.address, given.topic, given.records)
     print(json.dumps(found))

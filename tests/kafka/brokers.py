@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.e2e.processes import QUICK, BrokerProcess, BrokerProcesses
 
-_PORT = re.compile(r"Kafka port open.*?advertised=(\S+)")
+_PORT = re.compile(r'Kafka port open.*?advertised(?:=|": ")([^\s"]+)')
 
 
 @contextmanager
