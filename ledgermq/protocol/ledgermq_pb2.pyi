@@ -3320,18 +3320,20 @@ class HoldForCutRequest(_message.Message):
     def __init__(self, bundle: _Optional[int] = ..., cut: _Optional[int] = ..., step: _Optional[_Union[CutStep, str]] = ...) -> None: ...
 
 class HoldForCutResponse(_message.Message):
-    __slots__ = ("ok", "epoch", "slot", "versions", "base")
+    __slots__ = ("ok", "epoch", "slot", "versions", "base", "hold")
     OK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     epoch: int
     slot: int
     versions: _containers.RepeatedCompositeFieldContainer[PlacedVersion]
     base: int
-    def __init__(self, ok: _Optional[bool] = ..., epoch: _Optional[int] = ..., slot: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[PlacedVersion, _Mapping]]] = ..., base: _Optional[int] = ...) -> None: ...
+    hold: int
+    def __init__(self, ok: _Optional[bool] = ..., epoch: _Optional[int] = ..., slot: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[PlacedVersion, _Mapping]]] = ..., base: _Optional[int] = ..., hold: _Optional[int] = ...) -> None: ...
 
 class PlacedVersion(_message.Message):
     __slots__ = ("topic_id", "partition", "version")

@@ -23,7 +23,8 @@ from ledgermq.errors import (
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_broker.bundle.committing.decision_hold import HOLD_S
 from ledgermq_broker.cluster import heartbeat
-from ledgermq_broker.cuts.taking import Taking
+from ledgermq_broker.cuts import taking
+from ledgermq_broker.cuts.taking import Places, Taking
 from ledgermq_broker.transactions.coordinating.term import Coordinating
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
@@ -264,6 +265,50 @@ async def test_a_hold_ends_by_itself_and_the_cut_that_relied_on_it_fails(
         await until(lambda: no_cuts(client), 120)
         await client.cuts.take("c")
         assert not torn(await read_cut(cluster, "c"))
+
+
+@in_cluster("a:1")
+async def test_a_hold_that_the_same_cut_has_begun_again_does_not_confirm(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I3, I4: a controller is slow, and a late HOLD of an earlier attempt comes after the hold of this one."""
+    original, refused = Taking._all, list[str]()
+
+    async def slow(self: Taking, cut: int, bundles: list[int], step: pb.CutStep, places: Places) -> None:
+        if step == pb.CUT_CONFIRM:
+            await asyncio.sleep(HOLD_S + 0.1)
+            assert all([(await self._step(cut, bundle, pb.CUT_HOLD)).ok for bundle in bundles])
+        try:
+            await original(self, cut, bundles, step, places)
+        except Unavailable as error:
+            refused.append(error.message)
+            raise
+
+    monkeypatch.setattr(taking, "ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(Taking, "_all", slow)
+    async with cluster.client(timeout_s=15, attempt_timeout_s=15) as client:
+        with pytest.raises(RetriableError):
+            await client.cuts.take("c")
+    assert refused
+    assert {message.partition(" has ")[2] for message in refused} == {"ended its hold, and begun another one"}
+
+
+@in_cluster("a:1", "b:1")
+async def test_who_waits_for_a_hold_hears_at_once_that_its_term_has_ended(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("t", 2)
+        async with client.transactions("id") as transactions:
+            async with transactions.begin() as transaction:
+                transaction.send("t", b"1", partition=0)
+            owners = [owner for broker in cluster.brokers.values() for owner in broker.ownership.opened.values()]
+            for owner in owners:
+                owner.hold.begin(7)
+            now = asyncio.get_running_loop().time
+            begun_s, waiting = now(), [asyncio.create_task(owner.hold.passed()) for owner in owners]
+            for owner in owners:
+                await owner.close()
+            await asyncio.gather(*waiting)
+            assert now() - begun_s < HOLD_S / 2
 
 
 @in_cluster("a:1", "b:1")

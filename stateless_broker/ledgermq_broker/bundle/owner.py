@@ -364,6 +364,7 @@ class BundleOwner(Reads):
         error = self.lost or NotOwner(f"bundle {self.bundle} was closed")
         self._writer.end(error)
         self._commit.close(error)
+        self.hold.close(error)
         self._ledger.close()
 
     def _check_writable(self) -> None:

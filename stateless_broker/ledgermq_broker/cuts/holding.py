@@ -45,23 +45,25 @@ class Holding:
             owner.hold.end(request.cut)
             return pb.HoldForCutResponse(ok=True, epoch=owner.epoch)
         if request.step == pb.CUT_HOLD:
-            owner.hold.begin(request.cut)
-            return pb.HoldForCutResponse(ok=await self._is_quiet(owner, request.cut), epoch=owner.epoch)
+            number = owner.hold.begin(request.cut)
+            is_quiet = await self._is_quiet(owner, number)
+            return pb.HoldForCutResponse(ok=is_quiet, epoch=owner.epoch, hold=number)
         if request.step == pb.CUT_PLACE:
             return await self._place(owner)
         if request.step == pb.CUT_CONFIRM:
             await owner.check_fence()
-            return pb.HoldForCutResponse(ok=owner.hold.is_unbroken(request.cut), epoch=owner.epoch)
+            hold = owner.hold
+            return pb.HoldForCutResponse(ok=hold.is_of(request.cut), epoch=owner.epoch, hold=hold.number)
         raise InvalidRequest(f"this broker knows no step {request.step} of a cut; upgrade it")
 
-    async def _is_quiet(self, owner: BundleOwner, cut: int) -> bool:
+    async def _is_quiet(self, owner: BundleOwner, number: int) -> bool:
         """Wait until nothing decided is incomplete, and all of it durable (I22), but not for long. One that is being
         loaded is not quiet.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + QUIET_WAIT_S
         while not self._is_quiet_now(owner.bundle):
-            if loop.time() >= until_s or not owner.hold.is_unbroken(cut):
+            if loop.time() >= until_s or owner.hold.number != number:
                 return False
             await asyncio.sleep(LOOK_S)
         try:
@@ -69,7 +71,7 @@ class Holding:
                 await self._drained(owner.bundle)
         except (TimeoutError, Unavailable):
             return False
-        return owner.hold.is_unbroken(cut)
+        return owner.hold.number == number
 
     def _is_quiet_now(self, bundle: int) -> bool:
         try:

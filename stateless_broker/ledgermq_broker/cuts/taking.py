@@ -41,6 +41,7 @@ class Places:
     """What the owners answer, by bundle."""
 
     epochs: dict[int, int] = field(default_factory=dict)
+    holds: dict[int, int] = field(default_factory=dict)
     slots: dict[int, int] = field(default_factory=dict)
     versions: dict[int, list[pb.PlacedVersion]] = field(default_factory=dict)
 
@@ -165,6 +166,8 @@ class Taking:
             if not answer.ok:
                 what = "has transactions that do not complete" if step == pb.CUT_HOLD else "has ended its hold"
                 raise Broken(f"bundle {bundle} {what}; take the cut again", retry_after_ms=500)
+            if step in (pb.CUT_HOLD, pb.CUT_CONFIRM) and places.holds.setdefault(bundle, answer.hold) != answer.hold:
+                raise Broken(f"bundle {bundle} has ended its hold, and begun another one", retry_after_ms=500)
             if step == pb.CUT_PLACE:
                 places.slots[bundle] = answer.slot
                 places.versions[bundle] = list(answer.versions)
