@@ -31,11 +31,12 @@ async def backup(root: Root, cut: Cut, new_root: Target, topics: Only = None) ->
     The copy is a whole cluster, as it was at the cut: brokers that are started on it continue there. A copy that was
     broken off is no cluster, and is continued by the same command. Take the cut first, and drop it afterwards.
     """
-    from ledgermq_ledger.cuts.reading.restore import back_up_cut  # late: every command loads this module
+    from ledgermq_ledger.cuts.reading.restore import CutCopy, back_up_cut  # late: every command loads this module
     from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
 
     sources = Sources()
-    async with opened(root, sources) as store, opened(new_root, sources) as copy:
+    async with opened(root, sources) as store, opened(new_root, sources) as target:
         cluster, only = await cluster_of(store), only_topics(topics)
-        done = await back_up_cut(store, cluster, cut, copy, sources, end_with_their_partitions, only)
+        copy = CutCopy(store, cluster, cut, target, sources, end_with_their_partitions, only)
+        done = await back_up_cut(copy)
     say(done, new_root)

@@ -13,7 +13,7 @@ from ledgermq.errors import InvalidConfig, LedgerMQError
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.cluster import ClusterSettings, open_cluster, read_cluster, read_note
-from ledgermq_ledger.cuts.reading.restore import restore_cut
+from ledgermq_ledger.cuts.reading.restore import CutCopy, restore_cut
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
 from ledgermq_ledger.keys import PartitionId
@@ -114,7 +114,7 @@ async def _restore(
     """`process`: each draws other ids."""
     cluster, sources = await read_cluster(source), world.sources(process)
     only = only_topics(pattern)
-    await restore_cut(source, cluster, cut, target, sources, end_with_their_partitions, only)
+    await restore_cut(CutCopy(source, cluster, cut, target, sources, end_with_their_partitions, only))
 
 
 async def _judge(world: World, cut: str, target: MemoryStore, expected: Rows, topics: Sequence[str]) -> None:

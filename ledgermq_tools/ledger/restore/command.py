@@ -53,17 +53,18 @@ async def restore(source: Source, new_root: NewRoot, topics: Only = None) -> Non
     offsets, transactions that were open are aborted. What was broken off is continued by the same command. Keep the
     cut until it is done.
     """
-    from ledgermq_ledger.cuts.reading.restore import restore_cut  # late, as in `backup`
+    from ledgermq_ledger.cuts.reading.restore import CutCopy, restore_cut  # late, as in `backup`
     from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
 
     root, at, wanted = source.rpartition("@")
     if not at or not wanted or "/" in wanted:
         raise InvalidConfig(f"{source!r} names no cut: give ROOT@CUT; `ledgermq cut list` shows the cuts")
     sources = Sources()
-    async with opened(root, sources) as store, opened(new_root, sources) as copy:
+    async with opened(root, sources) as store, opened(new_root, sources) as target:
         cluster = await fitting_cluster_of(store)
         only = only_topics(topics)
-        done = await restore_cut(store, cluster, wanted, copy, sources, end_with_their_partitions, only)
+        copy = CutCopy(store, cluster, wanted, target, sources, end_with_their_partitions, only)
+        done = await restore_cut(copy)
     say(done, new_root)
 
 

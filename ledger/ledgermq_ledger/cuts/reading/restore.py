@@ -47,6 +47,22 @@ called again after a crash.
 
 
 @dataclass(frozen=True, slots=True)
+class CutCopy:
+    """Which cut is copied, and where to. `store`: the root that has the cut; it is only read. `cluster`: its settings.
+    `wanted`: see `find_cut`. `target`: an empty root, or one where this very copy was broken off. `only`: without the
+    other topics of users.
+    """
+
+    store: ObjectStore
+    cluster: ClusterSettings
+    wanted: str
+    target: ObjectStore
+    sources: Sources
+    mend: Mend
+    only: OnlyTopics | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """`cluster`: of the copy. `copied`: None if an earlier call had done all. `set_back`: offsets of groups that lay
     behind the cut.
@@ -88,79 +104,55 @@ def find_cut(catalog: Catalog, wanted: str) -> fmt.CutRecord:
     return max(before, key=lambda record: (record.taken_ms, record.id))
 
 
-async def restore_cut(
-    store: ObjectStore,
-    cluster: ClusterSettings,
-    wanted: str,
-    target: ObjectStore,
-    sources: Sources,
-    mend: Mend,
-    only: OnlyTopics | None = None,
-) -> Restored:
-    """Restore a cut of the root `store`, see `find_cut`, into the root `target`, which is empty or where this restore
-    was broken off. It reads `store`, and changes nothing there. `only`: without the other topics of users.
+async def restore_cut(copy: CutCopy) -> Restored:
+    """Restore a cut as a new cluster. Nothing of the root `copy.store` is changed.
 
     Raises UnknownCut (also if the cut was dropped meanwhile), UnknownTopic, InvalidRequest if the target has anything
     else, ResourceExhausted, DataDamaged if something of the cut is missing, Unavailable, the stores' errors.
     """
+    sources = copy.sources
 
     def new() -> str:
-        return encode_cluster(restored_from(cluster, sources.new_id().hex(), sources.now_ms())).decode()
+        return encode_cluster(restored_from(copy.cluster, sources.new_id().hex(), sources.now_ms())).decode()
 
-    return await _copy(store, cluster, wanted, target, sources, mend, only, new)
+    return await _copy(copy, new)
 
 
-async def back_up_cut(
-    store: ObjectStore,
-    cluster: ClusterSettings,
-    wanted: str,
-    target: ObjectStore,
-    sources: Sources,
-    mend: Mend,
-    only: OnlyTopics | None = None,
-) -> Restored:
+async def back_up_cut(copy: CutCopy) -> Restored:
     """As `restore_cut`, but the copy keeps the id: it has the `cluster.json` of its source. Raises the same."""
-    same = (await store.get(keys.CLUSTER)).decode()
-    return await _copy(store, cluster, wanted, target, sources, mend, only, lambda: same)
+    same = (await copy.store.get(keys.CLUSTER)).decode()
+    return await _copy(copy, lambda: same)
 
 
-async def _copy(
-    store: ObjectStore,
-    cluster: ClusterSettings,
-    wanted: str,
-    target: ObjectStore,
-    sources: Sources,
-    mend: Mend,
-    only: OnlyTopics | None,
-    cluster_json: Callable[[], str],
-) -> Restored:
-    _check_apart(store, target)
-    record = find_cut(await _catalog(store, cluster), wanted)
+async def _copy(copy: CutCopy, cluster_json: Callable[[], str]) -> Restored:
+    _check_apart(copy)
+    target, record = copy.target, find_cut(await _catalog(copy), copy.wanted)
     try:
-        at = await open_at_cut(store, cluster, record.id)
-        without = left_out(at.catalog, only)
+        at = await open_at_cut(copy.store, copy.cluster, record.id)
+        without = left_out(at.catalog, copy.only)
         cut = at.store.cut
-        pattern = "" if only is None else only.pattern
-        mine = RestoreNote(cluster.cluster_id, (cut.id, cut.put_id.hex()), cut.name, cluster_json(), pattern)
-        note = await _begin(mine, target, sources)
+        pattern = "" if copy.only is None else copy.only.pattern
+        mine = RestoreNote(copy.cluster.cluster_id, (cut.id, cut.put_id.hex()), cut.name, cluster_json(), pattern)
+        note = await _begin(mine, target, copy.sources)
         if await _is_done(target, note):
             return Restored(record, note.cluster, None)
         copied = await copy_named(at, target, {topic.id for topic in without})
     except (DataDamaged, ObjectMissing):
-        await _explain(store, cluster, record, target)
+        await _explain(copy, record)
         raise
     if without:
-        await remove_topics(target, replace(note.cluster, bundles=at.cluster.bundles), without, sources)
-    set_back = await mend(target, note.cluster, sources)
+        await remove_topics(target, replace(note.cluster, bundles=at.cluster.bundles), without, copy.sources)
+    set_back = await copy.mend(target, note.cluster, copy.sources)
     await put_same(target, keys.CLUSTER, note.cluster_json.encode())
     return Restored(record, note.cluster, copied, set_back)
 
 
-async def _catalog(store: ObjectStore, cluster: ClusterSettings) -> Catalog:
-    return await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
+async def _catalog(copy: CutCopy) -> Catalog:
+    return await read_catalog(LedgerRef(copy.store, keys.METADATA_BUNDLE, copy.cluster, Sources()))
 
 
-def _check_apart(store: ObjectStore, target: ObjectStore) -> None:
+def _check_apart(copy: CutCopy) -> None:
+    store, target = copy.store, copy.target
     source, new = (f"{each.url.rstrip('/')}/" for each in (store, target))
     if store.url == target.url or ("://" in source and new.startswith(source)):
         raise InvalidRequest(f"{target.url}: it lies in the root {store.url}, which stays as it is; give another root")
@@ -203,11 +195,11 @@ async def _is_done(target: ObjectStore, note: RestoreNote) -> bool:
     return True
 
 
-async def _explain(store: ObjectStore, cluster: ClusterSettings, record: fmt.CutRecord, target: ObjectStore) -> None:
+async def _explain(copy: CutCopy, record: fmt.CutRecord) -> None:
     """Raise UnknownCut if the cut was dropped since it was looked up."""
-    found = cuts_in(await _catalog(store, cluster)).get(record.name)
+    found = cuts_in(await _catalog(copy)).get(record.name)
     if found is None or found.id != record.id or found.state != fmt.TAKEN:
         raise UnknownCut(
             f"cut {record.name!r} was dropped, or its time was over, while it was copied: keep a cut until then"
-            f" (`ledgermq cut keep`). {target.url} is no cluster; give an empty root for another cut"
+            f" (`ledgermq cut keep`). {copy.target.url} is no cluster; give an empty root for another cut"
         )
