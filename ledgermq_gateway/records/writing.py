@@ -157,8 +157,12 @@ def _left_s(call: Call, until_s: float) -> float | None:
 
 
 async def _store(call: Call, topic: str, records: Sequence[Record], until_s: float, *, keyed: bool) -> Answer:
-    deliveries = await call.caller.producer.send_many(topic, records, timeout=_left_s(call, until_s))
-    results: Sequence[SendResult] = await deliveries
+    producer, timeout_s = call.caller.producer, _left_s(call, until_s)
+    results: Sequence[SendResult]
+    if len(records) == 1:  # a call for many takes a quarter more time for one record
+        results = [await producer.send(topic, *records[0], timeout=timeout_s)]
+    else:
+        results = await (await producer.send_many(topic, records, timeout=timeout_s))
     failed = next((result for result in results if result.error is not None), None)
     if failed is not None:
         assert failed.error is not None
