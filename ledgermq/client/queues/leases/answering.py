@@ -34,6 +34,7 @@ ANSWERS_MAX = 2_000
 CALLS_AT_ONCE = 8
 
 AnswerWord = Literal["ack", "nack", "return", "extend", "dead_letter"]
+ANSWER_WORDS: tuple[AnswerWord, ...] = get_args(AnswerWord)
 _WORDS = {"ack": pb.ACCEPT, "nack": pb.RELEASE_SHARE, "return": pb.RETURN, "extend": pb.RENEW}
 
 
@@ -212,8 +213,8 @@ def _checked(answer: LeaseAnswer, caller: str) -> LeaseHandle:
     handle = lease_of_handle(answer.handle)
     if caller and handle.caller != caller_hash(caller):
         raise InvalidRequest(f"the message at {handle.at}, offset {handle.offset}, was leased to another caller")
-    if answer.word not in get_args(AnswerWord):
-        raise InvalidRequest(f"an answer is one of {', '.join(get_args(AnswerWord))}, not {answer.word!r:.40}")
+    if answer.word not in ANSWER_WORDS:
+        raise InvalidRequest(f"an answer is one of {', '.join(ANSWER_WORDS)}, not {answer.word!r:.40}")
     if answer.seconds is not None and not 0 <= answer.seconds <= SECONDS_MAX:
         raise InvalidRequest(f"seconds must be 0 to {SECONDS_MAX} (12 hours), not {answer.seconds!r}")
     if len(answer.error.encode()) > 16 * ERROR_BYTES_MAX:

@@ -15,11 +15,11 @@ nothing that its caller may not do without one. The hash of the caller finds han
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from ledgermq.client.groups.assignment import check_group
-from ledgermq.client.messages.descriptions import TopicPartition, check_topic_text
+from ledgermq.client.messages.descriptions import TopicPartition
 from ledgermq.client.messages.handles import data_of, text_of
 from ledgermq.errors import InvalidRequest
 from ledgermq.protocol.limits import OFFSET_MAX
@@ -28,6 +28,8 @@ PREFIX = "q1."
 _NUMBERS = struct.Struct(">QIQQQBBIBQ")
 _LENGTH = struct.Struct(">H")
 PARTITION_MAX = 2**31 - 1
+KEPT_MAX = 2_000
+"""Handles of which it is remembered what they say: those of a call, which a gateway checks before the client does."""
 
 
 class LeaseName(NamedTuple):
@@ -82,15 +84,17 @@ def lease_of_handle(handle: object) -> LeaseHandle:
     if not isinstance(handle, str):
         raise InvalidRequest(f"the handle of a leased message is text, not {type(handle).__name__}")
     try:
-        return _decoded(data_of(PREFIX, handle))
-    except (ValueError, struct.error, InvalidRequest) as error:
+        return _decoded(handle)
+    except (ValueError, struct.error) as error:
         raise InvalidRequest(
             f"{handle!r:.100} is not the handle of a leased message ({error}): give the whole text as it was returned"
             " with the message"
         ) from error
 
 
-def _decoded(data: bytes) -> LeaseHandle:
+@lru_cache(KEPT_MAX)
+def _decoded(handle: str) -> LeaseHandle:
+    data = data_of(PREFIX, handle)
     topic_id, partition, offset, epoch, number, attempt, attempts_max, lease_ms, dead_letters, caller = (
         _NUMBERS.unpack_from(data)
     )
@@ -98,13 +102,10 @@ def _decoded(data: bytes) -> LeaseHandle:
     topic, end = _text(data, end)
     if end != len(data):
         raise ValueError("it has another length than it says")
-    if not topic or not topic_id or partition > PARTITION_MAX or offset > OFFSET_MAX or dead_letters > 1:
+    if not group or not topic or not topic_id or partition > PARTITION_MAX or offset > OFFSET_MAX or dead_letters > 1:
         raise ValueError("it names what no handle names")
-    check_topic_text(topic)
     at, lease = TopicPartition(topic, partition), LeaseName(topic_id, epoch, number)
-    return LeaseHandle(
-        check_group(group), at, offset, lease, attempt, attempts_max, lease_ms, bool(dead_letters), caller
-    )
+    return LeaseHandle(group, at, offset, lease, attempt, attempts_max, lease_ms, bool(dead_letters), caller)
 
 
 def _sized(text: str) -> bytes:
