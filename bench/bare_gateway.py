@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, contextmanager
 
 import grpc
 import msgspec
+import pyarrow as pa
 from aiohttp import web
 
 import ledgermq
@@ -27,6 +28,7 @@ from ledgermq.protocol.methods import FETCH_ONCE
 from ledgermq.runtime.process.server_process import loop_factory
 
 ANSWERS, SENDS, PASSES = "answers", "sends", "passes"
+ARROW = "application/vnd.apache.arrow.stream"
 PAGE_BYTES = 1_000_000
 PIECE_BYTES = 256 * 1024
 ANSWER = b'{"results":[{"partition":3,"offset":4711}]}'
@@ -83,6 +85,11 @@ def _sending(producer: ledgermq.Producer, topic: str) -> Handler:
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
+        if request.content_type == ARROW:
+            with pa.ipc.open_stream(body) as rows:
+                runs = await (await producer.send_batch(topic, rows.read_all()))
+            found = [{"partition": each.partition, "offset": each.base_offset} for each in runs]
+            return web.Response(body=msgspec.json.encode({"runs": found}), content_type="application/json")
         if request.content_type == "application/json":
             records = [record.value.encode() for record in decoder.decode(body).records]
             stored = await (await producer.send_many(topic, records))

@@ -51,7 +51,6 @@ UNBOUND = {
     "X3": "compared with the same principal alone",
     "X4": "processor time of the broker's own code",
     "X5": "processor time of the client's own code",
-    "G3": "compared with the SDK, which does the same work",
     "G5": "processor time of gateway and client, on shared cores",
     "G7": "processor time of gateway and client, on shared cores",
     "G8": "processor time of broker, gateway and browser",
@@ -141,6 +140,11 @@ DISTANCES = (
     *(
         Distance("G2", what, gateway.GATEWAY, gateway.SENDS)
         for what in ("POST 100 × 1 KB, CPU of a record", "POST 100 × 1 KB")
+    ),
+    *(
+        Distance("G3", what, gateway.GATEWAY, floor)
+        for what in ("1 MB of 1 KB records, CPU", "1 MB of 1 KB records")
+        for floor in (gateway.ANSWERS, gateway.SENDS)
     ),
     *(
         Distance("G4", f"page of 1,000 × 1 KB, Arrow{what}", gateway.GATEWAY, gateway.PASSES)
