@@ -10,6 +10,7 @@ import { Headers, Value } from "./value";
 
 const LIMIT = 50;
 const LIVE_MAX = 200;
+const HIDDEN_MS_MAX = 60_000;
 const PARTITIONS_MAX = 256;
 
 export const idOf = (record: RecordOut): string => `${record.partition}:${record.offset}`;
@@ -118,18 +119,40 @@ function Panel({ topic, record }: { topic: string; record: RecordOut }): JSX.Ele
   );
 }
 
-// The live tail: new rows at the top, at most LIVE_MAX; it waits while the pointer is in the table, and in hidden tabs.
+// Waits until this tab is shown, or until the end, and returns for how many milliseconds.
+function untilShown(end: AbortSignal): Promise<number> {
+  const began = Date.now();
+  if (!document.hidden) return Promise.resolve(0);
+  return new Promise((done) => {
+    const look = (): void => {
+      if (document.hidden && !end.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      done(Date.now() - began);
+    };
+    document.addEventListener("visibilitychange", look);
+    end.addEventListener("abort", look);
+  });
+}
+
+// The live tail: new rows at the top, at most LIVE_MAX; it waits while the pointer is in the table. A hidden tab has no
+// stream: a browser has six connections for all tabs. Shown again it goes on where it was, or after a minute at the end.
 function Tail(props: { topic: TopicDetails; partition: string; tags: string; filter: string; open: string }): JSX.Element {
   const { topic, partition, tags, filter, open } = props;
   const [rows, setRows] = useState<RecordOut[]>([]);
   const [state, setState] = useState("connects …");
   const [skipped, setSkipped] = useState(0);
+  const [missed, setMissed] = useState(false);
   const [error, setError] = useState<Error | null>(null);
   const paused = useRef(false);
   useEffect(() => {
     const stop = new AbortController();
     const waiting: RecordOut[] = [];
     let cursor = "";
+    let hidden = new AbortController();
+    const hide = (): void => {
+      if (document.hidden) hidden.abort();
+    };
+    document.addEventListener("visibilitychange", hide);
     const timer = setInterval(() => {
       if (!waiting.length || paused.current || document.hidden) return;
       const fresh = waiting.splice(0).reverse();
@@ -137,9 +160,13 @@ function Tail(props: { topic: TopicDetails; partition: string; tags: string; fil
     }, 250);
     const run = async (): Promise<void> => {
       while (!stop.signal.aborted) {
+        const hiddenMs = await untilShown(stop.signal);
+        if (cursor && hiddenMs > HIDDEN_MS_MAX) (cursor = ""), setMissed(true);
+        hidden = new AbortController();
+        hide();
         try {
           setState("live");
-          for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: chosen(topic, partition), tags, filter, gap: "skip" })}`, cursor, stop.signal)) {
+          for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: chosen(topic, partition), tags, filter, gap: "skip" })}`, cursor, AbortSignal.any([stop.signal, hidden.signal]))) {
             if (event.id) cursor = event.id;
             if (event.event === "problem") throw new Problem(0, "", String((JSON.parse(event.data) as { detail?: unknown }).detail));
             if (!event.data || event.event) continue;
@@ -150,16 +177,20 @@ function Tail(props: { topic: TopicDetails; partition: string; tags: string; fil
           if (stop.signal.aborted || signedOut.value) return;
           if (caught instanceof Problem && caught.status >= 400 && caught.status < 500 && caught.status !== 429) return setError(caught);
         }
+        if (hidden.signal.aborted) {
+          if (!cursor) setMissed(true);
+          continue;
+        }
         setState("connects again …");
         await new Promise((done) => setTimeout(done, 2000));
       }
     };
     void run();
-    return () => (stop.abort(), clearInterval(timer));
+    return () => (stop.abort(), clearInterval(timer), document.removeEventListener("visibilitychange", hide));
   }, [topic.name, partition, tags, filter]);
   return (
     <div onPointerEnter={(event) => event.pointerType === "mouse" && (paused.current = true)} onPointerLeave={() => (paused.current = false)}>
-      <p role="status">{`${state === "live" ? "Live: new records come in at the top" : `The stream ${state}`}${skipped ? `; ${count(skipped)} skipped` : ""}. It waits while the pointer is in the table.`}</p>
+      <p role="status">{`${state === "live" ? "Live: new records come in at the top" : `The stream ${state}`}${skipped ? `; ${count(skipped)} skipped` : ""}${missed ? "; records that came while this tab was hidden are left out" : ""}. It waits while the pointer is in the table.`}</p>
       <Trouble error={error} />
       <Rows topic={topic.name} records={rows} open={open} empty="No record has come yet." />
     </div>
