@@ -54,6 +54,7 @@ UNBOUND = {
     "G5": "processor time of gateway and client, on shared cores",
     "G7": "processor time of gateway and client, on shared cores",
     "G8": "processor time of broker, gateway and browser",
+    "G9": "compared with the same producer alone",
 }
 """Rows whose values no limit of the machine bounds, and why."""
 

@@ -12,6 +12,10 @@ aiohttp that answers a POST and does nothing else; aiohttp and the SDK that stor
 log; aiohttp that passes on, not decoded, the bytes that it has fetched by a bare gRPC call, a record for each 1,000 B.
 A gateway cannot take less than the first and the last. The one that stores is what a small program takes with the same
 libraries. G6 is compared with leases and answers by the SDK in the measuring process.
+
+Webdis before Redis Streams, which syncs before any answer, gets the same requests in G1, G4 (JSON) and G6, in the same
+round, before the gateway starts; its processor time is without that of Redis. It passes commands on as they come, and
+knows no callers. Its stream has one partition. NATS has no HTTP for its streams.
 """
 
 from __future__ import annotations
@@ -24,26 +28,41 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import aiohttp
 import pyarrow as pa
 
 import ledgermq
-from bench import bare_gateway
+from bench import bare_gateway, http_peer
+from bench.http_load import (
+    CONNECTIONS,
+    LEASE,
+    LEASE_CPU,
+    LEASED,
+    PAGE,
+    PAGE_OF,
+    POST,
+    POST_CPU,
+    POST_P99,
+    VALUE_BYTES,
+    Served,
+    many,
+    ok,
+    timed,
+)
 from bench.measures import Results
-from bench.ours import Cluster, cpu_s_of, rss_bytes_of
+from bench.ours import Cluster, rss_bytes_of
+from bench.peers import webdis
 from bench.percentiles import at
 from tests.waiting import wait_until
 
 GATEWAY, SDK = "gateway", "SDK"
 ANSWERS, SENDS, PASSES = "bare aiohttp", "aiohttp and the SDK", "aiohttp and bare gRPC"
-CONNECTIONS, VALUE_BYTES, PARTITIONS = 32, 1000, 8
+PARTITIONS = 8
 LISTENERS, LISTENED_S, LISTENED_PER_S = 500, 5.0, 100
-PAGE, LEASED, LEASE_WAIT_S = 1_000, 50, 1
+LEASE_WAIT_S = 1
 ARROW = bare_gateway.ARROW
 OPTIONS = (
     "--streams-max=2000",
@@ -53,18 +72,8 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Gateway:
-    url: str
-    pid: int
-
-    @property
-    def cpu_s(self) -> float:
-        return cpu_s_of(self.pid)
-
-
 @contextmanager
-def gateway_of(folder: Path, target: str, *more: str) -> Iterator[Gateway]:
+def gateway_of(folder: Path, target: str, *more: str) -> Iterator[Served]:
     """Run a gateway with its defaults and `more` options, but without bounds of a principal: all are one here."""
     log = folder / "gateway.log"
     command = [sys.executable, "-m", "ledgermq.cli.main", "gateway", "--target", target, "--port", "0", *OPTIONS, *more]
@@ -75,31 +84,36 @@ def gateway_of(folder: Path, target: str, *more: str) -> Iterator[Gateway]:
         found = re.search(r"http://127.0.0.1:\d+", log.read_text())
         if found is None:
             raise RuntimeError(f"the gateway did not start: {log.read_text()}")
-        yield Gateway(found[0], process.pid)
+        yield Served(found[0], process.pid)
     finally:
         process.kill()
         process.wait()
 
 
 @contextmanager
-def floor(*arguments: str) -> Iterator[Gateway]:
+def floor(*arguments: str) -> Iterator[Served]:
     """Run a server that does only a part of a gateway's work (`bare_gateway`)."""
     with bare_gateway.served(*arguments) as (url, pid):
-        yield Gateway(url, pid)
+        yield Served(url, pid)
 
 
-Measured = Callable[["Rounds", Cluster, Gateway, aiohttp.ClientSession], Awaitable[None]]
+Measured = Callable[["Rounds", Cluster, Served, aiohttp.ClientSession], Awaitable[None]]
 
 
 class Rounds:
-    """Measure one row. `scale`: share of the records."""
+    """Measure one row. `scale`: share of the records. `peers`: those whose name has this in it, "" = all; None:
+    none.
+    """
 
-    def __init__(self, results: Results, rounds: int, scale: float) -> None:
+    def __init__(self, results: Results, rounds: int, scale: float, peers: str | None = None) -> None:
         self._results, self._rounds, self._scale = results, rounds, scale
+        self._peer = peers is not None and peers.lower() in webdis.SUBJECT.lower()
 
     def run(self, row: str) -> None:
         measure = ROWS[row]
         for _ in range(self._rounds):
+            if self._peer and row in http_peer.ROWS:
+                self._measure_peer(row)
             with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name:
                 folder = Path(name)
                 (folder / "root").mkdir()
@@ -109,7 +123,12 @@ class Rounds:
                 ):
                     asyncio.run(self._with_session(measure, cluster, gateway))
 
-    async def _with_session(self, measure: Measured, cluster: Cluster, gateway: Gateway) -> None:
+    def _measure_peer(self, row: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as name, webdis.running(Path(name)) as peer:
+            for what, unit, value in asyncio.run(http_peer.measured(row, peer, self.count)):
+                self.add(row, what, unit, value, webdis.SUBJECT)
+
+    async def _with_session(self, measure: Measured, cluster: Cluster, gateway: Served) -> None:
         connector = aiohttp.TCPConnector(limit=LISTENERS + CONNECTIONS)
         timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
         async with aiohttp.ClientSession(gateway.url, connector=connector, timeout=timeout) as http:
@@ -122,53 +141,17 @@ class Rounds:
         return max(1, int(most * self._scale))
 
 
-async def _ok(answer: Any) -> bytes:
-    """Return the body of an answer. Raises RuntimeError."""
-    async with answer as found:
-        body: bytes = await found.read()
-        if found.status != 200:
-            raise RuntimeError(f"{found.status}: {body[:300]!r}")
-        return body
-
-
-async def _many(count: int, one: Callable[[], Awaitable[object]], at_once: int = CONNECTIONS) -> list[float]:
-    """Do something so many times, so many at once, and return how long each took, in ms."""
-    took: list[float] = []
-    left = iter(range(count))
-
-    async def work() -> None:
-        for _ in left:
-            begun_s = time.perf_counter()
-            await one()
-            took.append(1000 * (time.perf_counter() - begun_s))
-
-    await asyncio.gather(*(work() for _ in range(at_once)))
-    return took
-
-
-async def _timed(
-    gateway: Gateway, count: int, one: Callable[[], Awaitable[object]]
-) -> tuple[float, float, list[float]]:
-    """Return seconds, seconds of the gateway's processor time, and how long each took, after a warm-up."""
-    await _many(2 * CONNECTIONS, one)
-    begun_s, cpu_s = time.perf_counter(), gateway.cpu_s
-    took = await _many(count, one)
-    return time.perf_counter() - begun_s, gateway.cpu_s - cpu_s, took
-
-
-async def one_record(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def one_record(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(5_000)
     body, headers = b"x" * VALUE_BYTES, {"Content-Type": "application/octet-stream"}
     path = f"/v1/topics/{topic}/records"
 
-    async def posts(subject: str, one: Gateway) -> None:
-        took_s, cpu_s, took = await _timed(
-            one, count, lambda: _ok(http.post(one.url + path, data=body, headers=headers))
-        )
-        rounds.add("G1", "POST 1 KB, CPU of a request", "µs", 1e6 * cpu_s / count, subject)
-        rounds.add("G1", "POST 1 KB", "requests/s", count / took_s, subject)
+    async def posts(subject: str, one: Served) -> None:
+        took_s, cpu_s, took = await timed(one, count, lambda: ok(http.post(one.url + path, data=body, headers=headers)))
+        rounds.add("G1", POST_CPU, "µs", 1e6 * cpu_s / count, subject)
+        rounds.add("G1", POST, "requests/s", count / took_s, subject)
         if subject != ANSWERS:
-            rounds.add("G1", "p99 of a record", "ms", at(sorted(took), 0.99), subject)
+            rounds.add("G1", POST_P99, "ms", at(sorted(took), 0.99), subject)
 
     await posts(GATEWAY, gateway)
     with floor(bare_gateway.ANSWERS) as one:
@@ -180,23 +163,23 @@ async def one_record(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: a
         async def send() -> None:
             await producer.send(topic, body)
 
-        await _many(2 * CONNECTIONS, send)
-        rounds.add("G1", "p99 of a record", "ms", at(sorted(await _many(count, send)), 0.99), SDK)
+        await many(2 * CONNECTIONS, send)
+        rounds.add("G1", POST_P99, "ms", at(sorted(await many(count, send)), 0.99), SDK)
 
 
-async def many_records(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def many_records(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(500)
     body = {"records": [{"value": "x" * VALUE_BYTES} for _ in range(100)]}
     path = f"/v1/topics/{topic}/records"
     with floor(bare_gateway.SENDS, cluster.brokers.addresses, topic) as other:
         for subject, one in ((GATEWAY, gateway), (SENDS, other)):
             url = one.url + path
-            took_s, cpu_s, _ = await _timed(one, count, lambda url=url: _ok(http.post(url, json=body)))  # type: ignore[misc]
+            took_s, cpu_s, _ = await timed(one, count, lambda url=url: ok(http.post(url, json=body)))  # type: ignore[misc]
             rounds.add("G2", "POST 100 × 1 KB", "records/s", 100 * count / took_s, subject)
             rounds.add("G2", "POST 100 × 1 KB, CPU of a record", "µs", 1e6 * cpu_s / count / 100, subject)
 
 
-async def arrow(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def arrow(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(100)
     rows = pa.table({"value": pa.array([b"x" * VALUE_BYTES] * 1_000, pa.binary())})
     sink = pa.BufferOutputStream()
@@ -205,8 +188,8 @@ async def arrow(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohtt
     body, headers = sink.getvalue().to_pybytes(), {"Content-Type": ARROW}
     path = f"/v1/topics/{topic}/records"
 
-    async def posts(subject: str, one: Gateway) -> None:
-        took_s, cpu_s, _ = await _timed(one, count, lambda: _ok(http.post(one.url + path, data=body, headers=headers)))
+    async def posts(subject: str, one: Served) -> None:
+        took_s, cpu_s, _ = await timed(one, count, lambda: ok(http.post(one.url + path, data=body, headers=headers)))
         rounds.add("G3", "1 MB of 1 KB records", "records/s", rows.num_rows * count / took_s, subject)
         rounds.add("G3", "1 MB of 1 KB records, CPU", "ms/MB", 1e3 * cpu_s / count, subject)
 
@@ -220,25 +203,25 @@ async def arrow(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohtt
         async def send() -> None:
             await (await producer.send_batch(topic, rows))
 
-        await _many(CONNECTIONS, send)
+        await many(CONNECTIONS, send)
         begun_s = time.perf_counter()
-        await _many(count, send)
+        await many(count, send)
         rate = rows.num_rows * count / (time.perf_counter() - begun_s)
         rounds.add("G3", "1 MB of 1 KB records", "records/s", rate, SDK)
 
 
-async def pages(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def pages(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic = cluster.new_topic(1)
     await asyncio.to_thread(cluster.client, "produce", topic, records=PAGE, value_bytes=VALUE_BYTES, via="send_batch")
     path = f"/v1/topics/{topic}/partitions/0/records?from=earliest&values=text&limit={PAGE}"
 
-    async def gets(subject: str, one: Gateway, name: str, accept: str, most: int) -> None:
+    async def gets(subject: str, one: Served, name: str, accept: str, most: int) -> None:
         count, headers = rounds.count(most), {"Accept": accept}
-        page = await _ok(http.get(one.url + path, headers=headers))
+        page = await ok(http.get(one.url + path, headers=headers))
         records = count * (PAGE if subject == GATEWAY else len(page) / VALUE_BYTES)
-        took_s, cpu_s, _ = await _timed(one, count, lambda: _ok(http.get(one.url + path, headers=headers)))
-        rounds.add("G4", f"page of 1,000 × 1 KB, {name}", "records/s", records / took_s, subject)
-        rounds.add("G4", f"page of 1,000 × 1 KB, {name}, CPU of a record", "µs", 1e6 * cpu_s / records, subject)
+        took_s, cpu_s, _ = await timed(one, count, lambda: ok(http.get(one.url + path, headers=headers)))
+        rounds.add("G4", f"{PAGE_OF}, {name}", "records/s", records / took_s, subject)
+        rounds.add("G4", f"{PAGE_OF}, {name}, CPU of a record", "µs", 1e6 * cpu_s / records, subject)
 
     await gets(GATEWAY, gateway, "JSON", "application/json", 100)
     await gets(GATEWAY, gateway, "Arrow", ARROW, 500)
@@ -246,7 +229,7 @@ async def pages(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohtt
         await gets(PASSES, other, "Arrow", ARROW, 500)
 
 
-async def listeners(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def listeners(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, before = cluster.new_topic(1), rss_bytes_of(gateway.pid)
     got = [0] * LISTENERS
 
@@ -289,7 +272,7 @@ Lease = Callable[[], Awaitable[int]]
 """Leases messages and acknowledges them; returns how many there were."""
 
 
-async def leases(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def leases(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, records = cluster.new_topic(PARTITIONS), rounds.count(25_000)
     given = {"records": records, "value_bytes": VALUE_BYTES, "via": "send_batch"}
     await asyncio.to_thread(lambda: cluster.client("produce", topic, **given))
@@ -299,13 +282,13 @@ async def leases(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aioht
         leased = await (await http.post("/v1/queues/workers/leases", json=wanted)).json()
         if leased["messages"]:
             answers = {"answers": [{"handle": each["handle"]} for each in leased["messages"]]}
-            await _ok(http.post("/v1/queues/workers/answers", json=answers))
+            await ok(http.post("/v1/queues/workers/answers", json=answers))
         return len(leased["messages"])
 
     cpu_s = gateway.cpu_s
     done, took_s = await _drained(over_http)
-    rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s)
-    rounds.add("G6", "lease and ack, CPU of a message", "µs", 1e6 * (gateway.cpu_s - cpu_s) / done)
+    rounds.add("G6", LEASE, "messages/s", done / took_s)
+    rounds.add("G6", LEASE_CPU, "µs", 1e6 * (gateway.cpu_s - cpu_s) / done)
     async with ledgermq.connect(cluster.brokers.addresses) as client:
 
         async def by_the_sdk() -> int:
@@ -315,7 +298,7 @@ async def leases(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aioht
             return len(leased)
 
         done, took_s = await _drained(by_the_sdk)
-        rounds.add("G6", "lease and ack, 50 a call", "messages/s", done / took_s, SDK)
+        rounds.add("G6", LEASE, "messages/s", done / took_s, SDK)
 
 
 async def _drained(lease: Lease) -> tuple[int, float]:
@@ -332,12 +315,12 @@ async def _drained(lease: Lease) -> tuple[int, float]:
     return done, time.perf_counter() - begun_s - LEASE_WAIT_S  # the last call found nothing
 
 
-async def transactions(rounds: Rounds, cluster: Cluster, gateway: Gateway, http: aiohttp.ClientSession) -> None:
+async def transactions(rounds: Rounds, cluster: Cluster, gateway: Served, http: aiohttp.ClientSession) -> None:
     topic, count = cluster.new_topic(PARTITIONS), rounds.count(125)
     body = {"as": "bench", "records": [{"topic": topic, "value": "x" * VALUE_BYTES}] * 3}
-    await _many(10, lambda: _ok(http.post("/v1/transactions", json=body)), 1)
+    await many(10, lambda: ok(http.post("/v1/transactions", json=body)), 1)
     cpu_s = gateway.cpu_s
-    took = await _many(count, lambda: _ok(http.post("/v1/transactions", json=body)), 1)
+    took = await many(count, lambda: ok(http.post("/v1/transactions", json=body)), 1)
     rounds.add("G7", "transaction of three records, p50", "ms", median(took))
     rounds.add("G7", "transaction of three records, CPU", "ms", 1e3 * (gateway.cpu_s - cpu_s) / count)
 

@@ -37,6 +37,7 @@ from bench import (
     requests,
     security,
     slow,
+    streams_beside,
     takeover,
     throughput,
     timed,
@@ -83,6 +84,7 @@ MEASURES = (
     row,
     gateway,
     console,
+    streams_beside,
 )
 """Their docstrings begin with the names of their rows, and are part of the page."""
 HEAD = """\

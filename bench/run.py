@@ -46,6 +46,7 @@ from bench.queues import Sharing
 from bench.requests import Requests
 from bench.security import Secured
 from bench.slow import Slow
+from bench.streams_beside import StreamsBeside
 from bench.takeover import HISTORY_MB, Takeover
 from bench.throughput import Throughput
 from bench.timed import Beside, Delivery, Idle, Precision, Sending, Waiting
@@ -94,7 +95,8 @@ def rows(results: Results, rounds: int, options: argparse.Namespace) -> dict[str
         "X4": Turned(results, rounds, scale).run,
         "X5": Traced(results, rounds, scale).run,
         "G8": Console(results, rounds, scale).run,
-        **{row: partial(Rounds(results, rounds, scale).run, row) for row in GATEWAY_ROWS},
+        "G9": StreamsBeside(results, rounds, scale).run,
+        **{row: partial(Rounds(results, rounds, scale, peers).run, row) for row in GATEWAY_ROWS},
     }
 
 

@@ -25,6 +25,7 @@ from bench import (
     requests,
     security,
     slow,
+    streams_beside,
     takeover,
     timed,
     tracing,
@@ -249,4 +250,5 @@ TARGETS = (
     Target("G6", "lease and ack, 50 a call", gateway.GATEWAY, None, 15_000),
     _most("G7", "transaction of three records, CPU", gateway.GATEWAY, None, 8.0),
     _most(console.ROW, console.SLOWEST, gateway.GATEWAY, None, 1000.0),
+    _most(streams_beside.ROW, streams_beside.P99, streams_beside.BESIDE, streams_beside.ALONE, 1.2),
 )

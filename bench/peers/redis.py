@@ -31,10 +31,9 @@ def sending(value_bytes: int) -> Sending:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[GoPeer]:
-    """Run it; `folder` holds the data and the log."""
+def server(folder: Path) -> Iterator[int]:
+    """Run it, and yield its port; `folder` holds the data and the log."""
     program = redis.install()
-    built()
     port = free_port()
     settings = {
         "port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "",
@@ -42,4 +41,11 @@ def running(folder: Path) -> Iterator[GoPeer]:
     }  # fmt: skip
     command = [str(program.path), *(word for name, value in settings.items() for word in (f"--{name}", value))]
     with served(command, port, folder / "redis.log", program.environment):
+        yield port
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[GoPeer]:
+    built()
+    with server(folder) as port:
         yield GoPeer("redis", port, SUBJECT, DURABILITY, sending)
