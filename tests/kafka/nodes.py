@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,15 @@ async def start(folder: Path, **settings: Any) -> Node:
 
 
 @contextmanager
-def served(folder: Path, **settings: Any) -> Iterator[Node]:
-    """Run a broker on a folder until the block ends."""
+def served(folder: Path, prepare: Callable[[Node], Awaitable[None]] | None = None, **settings: Any) -> Iterator[Node]:
+    """Run a broker on a folder until the block ends. `prepare`: awaited in the broker's thread before it begins."""
     found: list[Node] = []
     is_up, is_over = threading.Event(), threading.Event()
 
     async def serve() -> None:
         async with await start(folder, **settings) as node:
+            if prepare is not None:
+                await prepare(node)
             found.append(node)
             is_up.set()
             while not is_over.is_set():

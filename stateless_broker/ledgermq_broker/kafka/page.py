@@ -145,9 +145,35 @@ answered in version 0 with what is served.
 | FastStream 0.7, Celery 5.7 | handlers that publish; tasks, by kombu's transport `confluentkafka` |
 | kcat 1.7 | writes and reads |
 
-Of librdkafka's own tests (2.14.2) `make test-librdkafka` runs 84: 77 pass, 7 skip themselves.
-`tests/librdkafka/test_suite.py` names 16 others, and why each is not run: most need a whole Kafka
-beside them, or expect offsets of control records, which there are none of here.
+Of the tests in librdkafka's source (2.14.2) `make test-librdkafka` runs those that pass here, whole or in part;
+for the others the table says what they want.
+
+| of librdkafka's 168 tests | |
+|---|---|
+| 86 pass | 0001 0002 0003 0005 0007 0008 0012 0013 0014 0015 0016 0017 0018 0019 0020 0021 0022 0026 0029 0030 0031 \
+0033 0034 0035 0036 0038 0039 0040 0041 0042 0044 0045 0048 0049 0050 0051 0052 0053 0054 0056 0057 0059 0060 0063 \
+0064 0065 0067 0068 0069 0070 0073 0075 0076 0082 0083 0084 0085 0086 0088 0089 0090 0091 0093 0094 0099 0102 0107 \
+0110 0111 0112 0113 0114 0118 0122 0123 0125 0127 0129 0130 0132 0135 0140 |
+| 63 take no broker | 0000 0004 0006 0009 0022 0025 0031 0033 0034 0037 0039 0043 0045 0046 0053 0055 0058 0062 0066 \
+0072 0074 0076 0078 0079 0080 0084 0086 0095 0097 0100 0102 0103 0104 0105 0106 0113 0116 0117 0120 0121 0124 0125 \
+0128 0131 0133 0134 0136 0138 0139 0143 0144 0145 0146 0147 0148 0149 0150 0151 0152 0153 8001 |
+| 0011 in part | an item is not appended to `cleanup.policy`, which is by key or by age, never both |
+| 0061 in part | a lag that counts the control records of transactions, of which there are none here |
+| 0081 in part | settings of brokers, leader epochs of commits, rights of the caller, short salts, quick deletions |
+| 0103 in part | the leader epoch of a commit is not kept, and records of an open transaction have no offset |
+| 0109 in part | ACLs for programs that prove nothing: with `security = rules` every program proves who it is |
+| 0137 in part | offsets of control records, of which there are none here |
+| 0028 0047 | a fault that its suite knows and leaves out |
+| 0055 | latencies of a quick, quiet machine |
+| 0077 | waits for Kafka's log cleaner, which settings of segments begin |
+| 0092 | changes `message.format.version`, which Kafka 4 has no more |
+| 0097 | needs certificates of its own making |
+| 0098 | begins with a program in Java that is not built here |
+| 0101 | needs a replica that may be read |
+| 0115 0119 | ACLs for programs that prove nothing, as 0109 |
+| 0126 | needs an identity provider of its own making |
+| 0142 | needs the brokers' `connections.max.reauth.ms`; here each token says how long it lasts |
+| 8000 | runs until its user ends it |
 
 ## What differs from Kafka
 
