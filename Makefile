@@ -85,7 +85,7 @@ test-kafka: $(STAMP) ## Real clients of the Kafka protocol: Python, Java's tools
 test-librdkafka: $(STAMP) ## librdkafka's own tests against a broker; builds them once (ten minutes)
 	$(PYTHON) -m pytest -m librdkafka tests/librdkafka
 
-test-languages: $(STAMP) ## The clients of examples/protocol in Go, Java and TypeScript, and clients with planted faults, against brokers that fail
+test-languages: $(STAMP) ## The clients of examples/protocol in Go, Java, Rust and TypeScript, and clients with planted faults, against brokers that fail
 	$(PYTHON) -m pytest -m languages tests/languages tests/conformance
 
 console: ## Build the console again from console/ into ledgermq_gateway/static/; needs Node

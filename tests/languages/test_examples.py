@@ -1,10 +1,11 @@
-"""The clients of examples/protocol in Go, Java and TypeScript are built from the published .proto, with the plug-ins of
-their languages, and pass every check of `ledgermq conformance`.
+"""The clients of examples/protocol in Go, Java, Rust and TypeScript are built from the published .proto, with the
+plug-ins of their languages, and pass every check of `ledgermq conformance`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -23,6 +24,10 @@ pytestmark = [pytest.mark.languages, pytest.mark.slow, pytest.mark.timeout(3600)
 EXAMPLES = ROOT / "examples" / "protocol"
 PROTO = "ledgermq/protocol/ledgermq.proto"
 BUILD_SECONDS_MAX = 1500
+RUST_MIN = (1, 88)
+"""As `rust-version` of its Cargo.toml says."""
+RUST_TARGET = ROOT / ".cache" / "rust"
+"""Kept, as crates take minutes to build."""
 TASK_S_MAX = 180.0
 GO = GoBinary(
     "protoc-gen-go", "LEDGERMQ_PROTOC_GEN_GO", "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12", minutes=1
@@ -94,7 +99,17 @@ def java_client(tmp_path: Path) -> list[str]:
     return [str(home / "bin" / "java"), *quick, opened, "-cp", path, "example.Main"]
 
 
-@pytest.mark.parametrize("client", [go_client, typescript_client, java_client], ids=["go", "typescript", "java"])
+def rust_client(_tmp_path: Path) -> list[str]:
+    needs("cargo", "rustc", "cc")
+    said = subprocess.run(["rustc", "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    found = re.match(r"rustc (\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < RUST_MIN:
+        pytest.skip(f"rustc is {said.strip() or 'of no known version'}, older than {RUST_MIN[0]}.{RUST_MIN[1]}")
+    built(["cargo", "build", "--locked", "--target-dir", str(RUST_TARGET)], EXAMPLES / "rust")
+    return [str(RUST_TARGET / "debug" / "client")]
+
+
+@pytest.mark.parametrize("client", [go_client, typescript_client, java_client, rust_client])
 async def test_a_client_passes_every_check(client: object, tmp_path: Path) -> None:
     assert callable(client)
     results = await check_client(Program(client(tmp_path), TASK_S_MAX), CHECKS, print)
