@@ -166,12 +166,12 @@ for the others the table says what they want.
 | 0028 0047 | a fault that its suite knows and leaves out |
 | 0055 | latencies of a quick, quiet machine |
 | 0077 | waits for Kafka's log cleaner, which settings of segments begin |
-| 0092 | changes `message.format.version`, which Kafka 4 has no more |
-| 0097 | needs certificates of its own making |
+| 0092 | changes `message.format.version`, which Kafka 4 no longer has |
+| 0097 | needs certificates that it makes itself |
 | 0098 | begins with a program in Java that is not built here |
 | 0101 | needs a replica that may be read |
 | 0115 0119 | ACLs for programs that prove nothing, as 0109 |
-| 0126 | needs an identity provider of its own making |
+| 0126 | needs an identity provider that it starts itself |
 | 0142 | needs the brokers' `connections.max.reauth.ms`; here each token says how long it lasts |
 | 8000 | runs until its user ends it |
 

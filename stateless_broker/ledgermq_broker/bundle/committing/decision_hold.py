@@ -66,7 +66,7 @@ class DecisionHold:
         return self._cut == cut
 
     def close(self, error: LedgerMQError) -> None:
-        """End with the term: whatever waits goes on, and hears there that the term has ended."""
+        """End with the term: whatever waits goes on, and fails there because the term has ended."""
         self._closed = error
         self.end(self._cut)
 
