@@ -1,5 +1,5 @@
-"""What the next version of a topic's table says: rows, or a removal, or all of the table again. Computed
-from exactly the version before it and from the file lists of the partitions (design Z4, Z5, Z7). Pure.
+"""What the next version of a topic's table says: rows, a removal, an exchange of files, or all of the table again.
+Computed from exactly the version before it and from the file lists of the partitions (design Z4, Z5, Z7, Z8). Pure.
 
 How far a partition is registered stands in the table as two `txn` actions: its end, and its start,
 which is the log start up to which files have been removed.
@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pyarrow as pa
 
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
 from ledgermq_ledger.delta.actions import Action, Add, MetaData, Remove, Txn, decode_path, encode_path
-from ledgermq_ledger.delta.table import Table, grown, merged, new_table
+from ledgermq_ledger.delta.table import Table, grown, new_table
+from ledgermq_ledger.delta.table import merged as merged_columns
+from ledgermq_ledger.parquet.merging.names import parse_merged
 
 ACTIONS_MAX = 5000
 """Files that one version adds or removes, but for a rebuild, which replaces all at once."""
@@ -62,11 +65,14 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What the checkpoint in charge says of a partition: log start, end of Parquet, and the files between."""
+    """What the checkpoint in charge says of a partition: log start, end of Parquet, and the files between. `merged`:
+    those in the table's folder that stand for runs of `files`; None: it is not known.
+    """
 
     log_start: int
     end: int
     files: Sequence[ListedFile]
+    merged: Sequence[ListedFile] | None = ()
 
 
 @dataclass(slots=True)
@@ -87,6 +93,7 @@ class _Named:
     add: Add
     first: int
     end: int
+    is_merged: bool = False
 
 
 def generation_of(table: Table, topic: Topic) -> Generation | None:
@@ -129,6 +136,11 @@ def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_m
     named = _named_files(table, topic)
     rows = _rows(table, topic, lists, named)
     removal = _removal(table, topic, lists, named, now_ms)
+    exchange = _exchange(table, topic, lists, named, now_ms) if adds else Draft()
+    if exchange.operation and (table.version % 4 == 3 or not (rows.operation or removal.operation)):
+        exchange.stopped = rows.stopped | exchange.stopped
+        return exchange
+    rows.stopped |= exchange.stopped
     is_turn_of_removal = table.version % 2 == 1
     if not adds or (removal.operation and (is_turn_of_removal or not rows.operation)):
         removal.stopped = rows.stopped
@@ -145,21 +157,41 @@ def registered(table: Table, topic: Topic, partition: int, what: str) -> int:
 def _named_files(table: Table, topic: Topic) -> dict[int, list[_Named]]:
     found: dict[int, list[_Named]] = {}
     for add in table.files.values():
-        name = keys.parse_parquet(topic.folder + decode_path(add.path))
-        if name is None or name.topic_id != topic.generation[0]:
+        key = topic.folder + decode_path(add.path)
+        name, merged = keys.parse_parquet(key), parse_merged(key)
+        if name is not None and name.topic_id == topic.generation[0]:
+            named = _Named(add, name.first_offset, name.last_offset + 1)
+            found.setdefault(name.partition, []).append(named)
+        elif merged is not None and merged.place.topic_id == topic.generation[0] and merged.offsets is not None:
+            named = _Named(add, merged.offsets[0], merged.offsets[1] + 1, is_merged=True)
+            found.setdefault(merged.place.partition, []).append(named)
+        else:
             raise foreign_table(topic, f"it names {add.path}, which is no file of topic {topic.name}")
-        found.setdefault(name.partition, []).append(_Named(add, name.first_offset, name.last_offset + 1))
     for files in found.values():
         files.sort(key=lambda file: file.first)
     return found
 
 
-def add_of(topic: Topic, file: ListedFile) -> Add:
-    return Add(encode_path(file.key.removeprefix(topic.folder)), file.size, file.modified_ms, stats=file.stats)
+def merged_in(table: Table, topic: Topic) -> dict[int, list[tuple[str, int, int]]]:
+    """Return the merged files that a table names, by partition: key, first offset, and the offset after the last one.
+
+    Raises DataDamaged (it names a file that is none of the topic's).
+    """
+    return {
+        partition: [
+            (topic.folder + decode_path(file.add.path), file.first, file.end) for file in files if file.is_merged
+        ]
+        for partition, files in _named_files(table, topic).items()
+    }
 
 
-def remove_of(add: Add, now_ms: int) -> Remove:
-    return Remove(add.path, now_ms, extended_file_metadata=True, partition_values={}, size=add.size)
+def add_of(topic: Topic, file: ListedFile, *, data_change: bool = True) -> Add:
+    path = encode_path(file.key.removeprefix(topic.folder))
+    return Add(path, file.size, file.modified_ms, data_change, stats=file.stats)
+
+
+def remove_of(add: Add, now_ms: int, *, data_change: bool = True) -> Remove:
+    return Remove(add.path, now_ms, data_change, extended_file_metadata=True, partition_values={}, size=add.size)
 
 
 def typed_files(draft: Draft, topic: Topic, lists: Mapping[int, Listed]) -> list[str]:
@@ -175,7 +207,7 @@ def with_columns(draft: Draft, table: Table, schemas: Sequence[pa.Schema]) -> Dr
     """
     try:
         if any(isinstance(action, MetaData) for action in draft.actions):
-            return replace(draft, actions=merged(draft.actions, schemas))
+            return replace(draft, actions=merged_columns(draft.actions, schemas))
         assert table.metadata is not None
         found = grown(table.metadata, schemas)
     except ValueError as error:
@@ -213,7 +245,7 @@ def _rebuild(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: in
     room = ACTIONS_MAX if table.metadata is None else None
     kept = dict[str, Add]()
     for partition, listed in sorted(lists.items()):
-        above = [file for file in listed.files if file.end > listed.log_start]
+        above = _with_merged([file for file in listed.files if file.end > listed.log_start], listed)
         files = above if room is None else above[:room]
         room = None if room is None else room - len(files)
         kept |= {add.path: add for add in (add_of(topic, file) for file in files)}
@@ -261,6 +293,8 @@ def _removal(
     draft, removes = Draft(), list[Action]()
     for partition, listed in sorted(lists.items()):
         start, end = (registered(table, topic, partition, what) for what in ("start", "end"))
+        if any(file.is_merged and file.first < listed.log_start < file.end for file in named.get(partition, ())):
+            continue  # no version says a start within a merged file: its small files take its place first
         gone = [file for file in named.get(partition, ()) if file.end <= listed.log_start]
         if not gone and listed.log_start <= start:
             continue
@@ -277,3 +311,60 @@ def _removal(
     if draft.actions or removes:
         draft.operation, draft.actions = "DELETE", draft.actions + removes
     return draft
+
+
+def _with_merged(files: Sequence[ListedFile], listed: Listed) -> list[ListedFile]:
+    """Return files with merged ones in the place of the runs that they stand for, from the log start on."""
+    stand = {file.first: file for file in listed.merged or () if file.first >= listed.log_start}
+    found: list[ListedFile] = []
+    end = 0
+    for file in files:
+        merged = stand.get(file.first)
+        run = [] if merged is None else [each for each in files if file.first <= each.first and each.end <= merged.end]
+        if file.first < end:
+            continue
+        if merged is not None and _is_run(run, merged.first, merged.end):
+            found.append(merged)
+            end = merged.end
+        else:
+            found.append(file)
+    return found
+
+
+def _exchange(
+    table: Table, topic: Topic, lists: Mapping[int, Listed], named: Mapping[int, list[_Named]], now_ms: int
+) -> Draft:
+    """Let merged files take the place of small ones, which the table names all, or small files that of a merged one
+    which the log start is about to pass, or which no list names any longer. No row changes.
+    """
+    draft, removes, adds = Draft(), list[Action](), list[Action]()
+    for partition, listed in sorted(lists.items()):
+        if listed.merged is None:
+            continue
+        files, start = named.get(partition, []), registered(table, topic, partition, "start")
+        stand = {file.key for file in listed.merged}
+        for file in files:
+            is_right = file.first >= listed.log_start and topic.folder + decode_path(file.add.path) in stand
+            if not file.is_merged or is_right or file.end <= listed.log_start or len(adds) > ACTIONS_MAX:
+                continue
+            small = [each for each in listed.files if file.first <= each.first and each.end <= file.end]
+            if not _is_run(small, file.first, file.end):
+                draft.stopped[partition] = f"it names {file.add.path}, whose small files are not all listed"
+                continue
+            removes.append(remove_of(file.add, now_ms, data_change=False))
+            adds += [add_of(topic, each, data_change=False) for each in small]
+        for merged in listed.merged:
+            run = [file for file in files if merged.first <= file.first and file.end <= merged.end]
+            is_small = not any(file.is_merged for file in run) and _is_run(run, merged.first, merged.end)
+            if is_small and merged.first >= max(listed.log_start, start) and len(removes) <= ACTIONS_MAX:
+                removes += [remove_of(file.add, now_ms, data_change=False) for file in run]
+                adds.append(add_of(topic, merged, data_change=False))
+    if removes:
+        draft.operation, draft.actions = "OPTIMIZE", removes + adds
+    return draft
+
+
+def _is_run(files: Sequence[ListedFile] | Sequence[_Named], first: int, end: int) -> bool:
+    """Return whether files are all rows from `first` up to `end`, without it."""
+    follow = all(one.end == other.first for one, other in pairwise(files))
+    return bool(files) and follow and (files[0].first, files[-1].end) == (first, end)

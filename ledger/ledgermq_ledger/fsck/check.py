@@ -165,7 +165,7 @@ async def _check_once(
     checked = Checked(objects=await check_names(store.inner, cluster.bundles, problems))
     parquet = [info async for info in list_files(store)]
     keyed = [info async for info in store.list(keys.KEYED)]
-    merged = [info async for info in store.list(keys.MERGED)]
+    merged = [*parquet, *[info async for info in store.list(keys.MERGED)]]
     views = []
     for bundle in range(cluster.bundles):
         view = await check_ledger(store, bundle, problems, quick=quick)

@@ -40,9 +40,10 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint
 from ledgermq_ledger.log.chains.plans import PlansByFence, open_fences
 from ledgermq_ledger.log.ledger_ref import LedgerRef
-from ledgermq_ledger.object_store.contract import FENCES, ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.contract import FENCES, ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.archiving.archive import OpenArchive
 from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from ledgermq_ledger.topics.catalog import Catalog, grown, reread_bundles
 from ledgermq_ledger.topics.facts import may_remove
 from ledgermq_ledger.topics.topic import Topic
@@ -133,6 +134,8 @@ class Garbage:
 
     files: dict[int, list[Removable]] = field(default_factory=dict)
     records: dict[int, list[Removable]] = field(default_factory=dict)
+    in_folders: list[ObjectInfo] = field(default_factory=list)
+    """Merged files below `parquet/`, garbage or not: the catalog is needed to judge them."""
     failures: dict[int, LedgerMQError] = field(default_factory=dict)
 
 
@@ -151,7 +154,8 @@ async def find_garbage(store: ObjectStore, cluster: ClusterSettings, listing: Ro
         raise listing.parquet_failure
     files = await unreferenced_files.find_unreferenced(store, cluster, listing)
     records = {bundle: [*pages.find(found), *snapshots.find(found)] for bundle, found in listing.bundles.items()}
-    return Garbage(files, records, dict(listing.failures))
+    in_folders = [info for key, info in listing.parquet.items() if parse_merged(key) is not None]
+    return Garbage(files, records, in_folders, dict(listing.failures))
 
 
 async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: Garbage) -> Collected:
@@ -171,10 +175,17 @@ async def remove_garbage(store: ObjectStore, cluster: ClusterSettings, garbage: 
     return done
 
 
-async def collect_garbage(store: ObjectStore, cluster: ClusterSettings) -> Collected:
-    """Delete what may be deleted now. Raises what `read_catalog` and `find_garbage` raise."""
+async def collect_garbage(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog | None = None) -> Collected:
+    """Delete what may be deleted now; with a catalog, which was read just now, merged files as well. Raises what
+    `read_catalog` and `find_garbage` raise.
+    """
     cluster = await reread_bundles(store, cluster)
-    return await remove_garbage(store, cluster, await find_garbage(store, cluster))
+    garbage = await find_garbage(store, cluster)
+    done = await remove_garbage(store, cluster, garbage)
+    if catalog is not None:
+        merged = await merged_files.find(store, catalog, garbage.in_folders)
+        done.keys += await merged_files.remove(store, catalog, merged)
+    return done
 
 
 # A whole root
@@ -243,6 +254,7 @@ class _Search:
             BUNDLES_AT_ONCE,
         )
         garbage = await find_garbage(self._store, self._cluster, listing)
+        self.garbage.in_folders = garbage.in_folders
         for of_kind, kept in ((garbage.files, self.garbage.files), (garbage.records, self.garbage.records)):
             for bundle, candidates in of_kind.items():
                 waiting = self._add(candidates)
@@ -289,7 +301,7 @@ class _Search:
         self._add(await removed.find(self._store, self._catalog))
 
     async def _merged(self) -> None:
-        self._add(await merged_files.find(self._store, self._catalog))
+        self._add(await merged_files.find(self._store, self._catalog, self.garbage.in_folders))
 
     async def _staged_rows(self) -> None:
         self._add(await staged_rows.find(self._store))

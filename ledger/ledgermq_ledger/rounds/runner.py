@@ -12,7 +12,7 @@ from ledgermq_ledger.cluster import BUNDLES_AT_ONCE, ClusterSettings, read_clust
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage import cuts
 from ledgermq_ledger.garbage.sweep import collect_garbage, tidy_bundle, tidy_snapshots
-from ledgermq_ledger.garbage.topics import merged_files, removed
+from ledgermq_ledger.garbage.topics import removed
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import newest_checkpoint, partitions_by_key
 from ledgermq_ledger.log.history import History, read_history
@@ -76,14 +76,9 @@ async def compact_root(
 
 async def _collect(store: ObjectStore, cluster: ClusterSettings, catalog: Catalog, report: CompactionReport) -> None:
     try:
-        collected = await collect_garbage(store, cluster)
+        collected = await collect_garbage(store, cluster, catalog)
         report.collected += collected.keys
         report.not_collected += collected.failures.values()
-    except LedgerMQError as error:
-        report.not_collected.append(error)
-    try:
-        merged = await merged_files.find(store, catalog)
-        report.collected += await merged_files.remove(store, catalog, merged)
     except LedgerMQError as error:
         report.not_collected.append(error)
     try:

@@ -22,6 +22,7 @@ from ledgermq_ledger.log.chains.checkpoint import (
     partitions_by_key,
 )
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from ledgermq_ledger.tables.formats.choose import open_log, table_of
 from ledgermq_ledger.topics.tables import bundle_before
 from ledgermq_ledger.topics.topic import Topic
@@ -123,5 +124,7 @@ def _partitions(table: Table, of: versions.Topic) -> list[PartitionFacts]:
 def _place_of(key: str) -> PartitionId | None:
     if (version := keys.parse_keyed(key)) is not None:
         return version.place
+    if (merged := parse_merged(key)) is not None:
+        return merged.place
     file = keys.parse_parquet(key)
     return None if file is None else PartitionId(file.topic_id, file.partition)

@@ -17,6 +17,7 @@ from ledgermq_ledger.delta.names import is_in_a_log
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.numbered import list_numbered
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from ledgermq_ledger.tables.latest import newest_number
 from ledgermq_ledger.tables.registrar import Registrar
 from ledgermq_ledger.topics.tables import holds_too_much
@@ -168,6 +169,7 @@ class TableFollower:
                 async for info in self._store.list(self._registrar.folder)
                 if keys.parse_parquet(info.key) is None
                 and keys.parse_keyed(info.key) is None
+                and parse_merged(info.key) is None
                 and not is_in_a_log(info.key)
             ]
             self._foreign_s = now_s

@@ -10,8 +10,10 @@ the files below can be deleted (`ledgermq_ledger.garbage.gate`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
@@ -35,6 +37,8 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED
+from ledgermq_ledger.parquet.merging.merged_list import read_list, standing
+from ledgermq_ledger.parquet.merging.plan import has_delta_table, wants_merges
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.formats.choose import open_log, table_of
 from ledgermq_ledger.tables.formats.contract import Committed
@@ -254,16 +258,18 @@ class Registrar:
     async def _lists(self, table: Table) -> dict[int, Listed]:
         """Return the lists of the partitions that some bundle is in charge of."""
         is_same = versions.generation_of(table, self._topic) == self._topic.generation
-        found = {}
+        found, named = {}, versions.merged_in(table, self._topic) if is_same else {}
         for partition in range(self._topic.partitions):
             end = versions.registered(table, self._topic, partition, "end") if is_same else 0
-            listed = await self._list(partition, end)
+            listed = await self._list(partition, end, named.get(partition, ()))
             if listed is not None:
                 found[partition] = listed
         return found
 
-    async def _list(self, partition: int, registered: int) -> Listed | None:
-        """Return a partition's list from the registered end on; None if it is between two bundles."""
+    async def _list(self, partition: int, registered: int, named: Sequence[tuple[str, int, int]]) -> Listed | None:
+        """Return a partition's list from the registered end on, and from where small files have to take the place of a
+        merged one; None if it is between two bundles. `named`: the merged files that the table names.
+        """
         place = PartitionId(self._set.id, partition)
         while True:
             checkpoint = await self._in_charge(place)
@@ -271,13 +277,38 @@ class Registrar:
                 return None
             counters = partition_of(checkpoint, *place)
             try:
-                files = await PageReader(self._store, checkpoint.bundle).files_from(counters, registered)
+                merged = await self._merged(counters)
+                first = min([registered, *_put_back(named, merged, counters.log_start)])
+                files = await PageReader(self._store, checkpoint.bundle).files_from(counters, first)
             except ObjectMissing:
                 if (await newest_checkpoint(self._store, checkpoint.bundle)).number == checkpoint.number:
                     raise
                 continue  # another process has replaced the list
             listed = [_listed(file, self._topic.name, partition) for file in files]
-            return Listed(counters.log_start, counters.parquet_end, listed)
+            stand = None if merged is None else [_listed(file, self._topic.name, partition) for file in merged]
+            return Listed(counters.log_start, counters.parquet_end, listed, stand)
+
+    async def _merged(self, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile] | None:
+        """Return the merged files that the table may name; none if the topic wants none any longer. None: their list
+        cannot be read, so what the table names stays.
+        """
+        if not counters.merged.number or not has_delta_table(self._set) or not wants_merges(self._set):
+            return []
+        try:
+            files = (await read_list(self._store, counters)).files
+        except (DataDamaged, ObjectMissing):
+            return None
+        return [file for file in standing(files, counters) if file.key.startswith(self._topic.folder)]
+
+
+def _put_back(
+    named: Sequence[tuple[str, int, int]], merged: Sequence[fmt.ParquetFile] | None, log_start: int
+) -> list[int]:
+    """Return where the merged files begin that a table names, and whose small files have to take their place."""
+    if merged is None:
+        return []
+    stand = {file.key for file in merged}
+    return [first for key, first, end in named if end > log_start and (first < log_start or key not in stand)]
 
 
 def _is_held_back(counters: fmt.PartitionCheckpoint, topic_id: int) -> bool:

@@ -34,6 +34,7 @@ from ledgermq_ledger.parquet.merging.merged_list import list_key, place_of, read
 from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 from ledgermq_ledger.parquet.merging.plan import may_list
 from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.facts import has_table
 from ledgermq_ledger.topics.tables import bundle_before
 
 
@@ -76,19 +77,19 @@ async def _judge_of(store: ObjectStore, catalog: Catalog, place: PartitionId) ->
         listed = await read_list(store, counters)
     except ObjectMissing:
         newest = await newest_checkpoint(store, checkpoint.bundle, checkpoint)
-        if newest.number != checkpoint.number:
-            return None  # another merge has replaced the list
+        if newest.number != checkpoint.number or has_table(checkpoint, place.topic_id):
+            return None  # another merge has replaced the list; or it is lost, and a table may name what it had
         listed = fmt.MergedList()  # it is lost, so it names nothing
     named = {file.key for file in listed.files} | {list_key(place, counters.merged)}
     return _Judge(gate, counters, frozenset(named))
 
 
-async def find(store: ObjectStore, catalog: Catalog) -> list[Removable]:
-    """Return what nothing needs, by key. One LIST if there is nothing. A partition whose list cannot be read keeps all.
-    Raises the store's errors.
+async def find(store: ObjectStore, catalog: Catalog, in_folders: Iterable[ObjectInfo] = ()) -> list[Removable]:
+    """Return what nothing needs, by key. One LIST if there is nothing. `in_folders`: objects below `parquet/`. A
+    partition whose list cannot be read keeps all. Raises the store's errors.
     """
     listed: dict[PartitionId, list[tuple[MergedName, ObjectInfo]]] = {}
-    async for info in store.list(keys.MERGED):
+    for info in [*in_folders, *[info async for info in store.list(keys.MERGED)]]:
         if (name := parse_merged(info.key)) is not None:
             listed.setdefault(name.place, []).append((name, info))
     removable = []

@@ -21,7 +21,7 @@ from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.parquet.merging.merged_list import place_of, put_list, read_list
-from ledgermq_ledger.parquet.merging.plan import choose_run, may_list, wants_merges, with_file
+from ledgermq_ledger.parquet.merging.plan import choose_run, has_delta_table, may_list, wants_merges, with_file
 from ledgermq_ledger.parquet.merging.task import MergeTask
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.parquet.report import MergeReport
@@ -131,6 +131,9 @@ async def find_merges(
         if topic is None or place_of(counters) in without or not may_list(checkpoint, counters):
             continue
         listed = await _files_listed(store, counters)
+        if listed is None and topic.settings.table_generation:
+            continue  # its table may name files of the list; `fsck` reports it
+        listed = listed or []
         files = await pages.files_from(counters, counters.parquet_start)
         run = choose_run(files, listed, counters, topic.settings)
         run_bytes = sum(file.size for file in run)
@@ -147,6 +150,7 @@ async def find_merges(
             topic=topic.name,
             number=counters.merged.number + 1,
             put_id=compaction.sources.new_id(),
+            table_of=topic.name if has_delta_table(topic) else "",
             inputs=tuple(file.SerializeToString(deterministic=True) for file in run),
             bloom=topic.settings.parquet_bloom_key,
             row_group_bytes=topic.settings.parquet_row_group_bytes,
@@ -155,12 +159,12 @@ async def find_merges(
     return found
 
 
-async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
-    """Return the files of the list in force. If it cannot be read, the next one begins with none."""
+async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile] | None:
+    """Return the files of the list in force; None if it cannot be read. Then the next one begins with nothing."""
     try:
         return list((await read_list(store, counters)).files)
     except (ObjectMissing, DataDamaged):
-        return []
+        return None
 
 
 def _listed(stored: StoredFile, task: MergeTask) -> fmt.ParquetFile:

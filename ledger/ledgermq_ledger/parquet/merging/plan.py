@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
 from ledgermq_ledger.parquet.merging.merged_list import standing
-from ledgermq_ledger.topics.settings import TopicSettings
+from ledgermq_ledger.topics.settings import ICEBERG, TopicSettings
 from ledgermq_ledger.topics.topic import Topic
 
 MERGED_FILES_MAX = 10_000
@@ -29,6 +29,12 @@ def wants_merges(topic: Topic | None) -> bool:
         and not topic.settings.keyed
         and bool(topic.settings.parquet_merge_files)
     )
+
+
+def has_delta_table(topic: Topic) -> bool:
+    """Return whether a Delta table is over the files of a topic's log: it may name merged files, too."""
+    settings = topic.settings
+    return bool(settings.table_generation) and settings.table_format != ICEBERG and not settings.keyed
 
 
 def may_list(checkpoint: fmt.Checkpoint, counters: fmt.PartitionCheckpoint) -> bool:

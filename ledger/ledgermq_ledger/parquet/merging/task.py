@@ -42,6 +42,8 @@ class MergeTask:
     topic: str
     number: int
     put_id: bytes
+    table_of: str
+    """The topic in whose folder the file lies, because of its table; "": none."""
     inputs: tuple[bytes, ...]
     bloom: bool
     row_group_bytes: int
@@ -76,7 +78,7 @@ async def _run(task: MergeTask, store: ObjectStore, sources: Sources, run_blocki
         partition=task.place.partition,
         first_offset=first,
         last_offset=last,
-        key=MergedName(task.place, task.number, task.put_id, (first, last)).key,
+        key=MergedName(task.place, task.number, task.put_id, (first, last), task.table_of).key,
         bloom_columns=["key"] if task.bloom else [],
         has_appended=bool(files[0].appended_max_us),
         row_group_bytes=task.row_group_bytes,
