@@ -182,6 +182,7 @@ MUST_HAPPEN: dict[str, tuple[str, ...]] = {
         "disturbance: kill",
     ),
     "tables": (
+        "merged files and small ones were exchanged",
         "a run on S3",
         "a run on files",
         *(f"a version was put: {kind}" for kind in ("CREATE TABLE", "REPLACE TABLE", "WRITE", "DELETE", "MERGE")),
@@ -293,6 +294,7 @@ RARE: dict[str, frozenset[str]] = {
     "tables": frozenset(
         {
             *ICEBERG,
+            "merged files and small ones were exchanged",
             "a commit landed in a number that was free again",
             "a version was unknown",
             "a commit of a table's log was cut",

@@ -73,7 +73,7 @@ class RoundsRun:
     async def run(self) -> Result:
         world, plan = self.world, self.plan
         world.store.on_parquet, world.store.on_checkpoint = self._on_parquet, self._on_checkpoint
-        world.store.on_merged = self.merged.on_merged
+        world.store.on_merged = self._on_merged
         self.cluster = await open_cluster(world.store, world.sources("genesis"), self.rounds.cluster)
         await self._create_topics()
         for name in self._processes():
@@ -138,6 +138,9 @@ class RoundsRun:
     def _on_parquet(self, changed: ParquetName) -> None:
         self.watch.on_parquet(changed)
         self.world.retention.on_parquet(changed)
+
+    def _on_merged(self, key: str) -> None:
+        self.merged.on_merged(key)
 
     def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         for name in LASTING:

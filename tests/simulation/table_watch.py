@@ -14,6 +14,7 @@ Nothing of this uses the product's code for tables: a fault of that is none of t
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from tests.judges.violation import Violation
 from tests.simulation.world import World
 
@@ -97,8 +99,12 @@ class TableWatch:
 
     def on_parquet(self, changed: keys.ParquetName) -> None:
         """A file that a held version names must not go."""
-        path = changed.key.removeprefix(self.folder)
-        if self._world.store.has(changed.key) or path == changed.key:
+        self.on_merged(changed.key)
+
+    def on_merged(self, key: str) -> None:
+        """As `on_parquet`, of a file that may be a merged one."""
+        path = key.removeprefix(self.folder)
+        if self._world.store.has(key) or path == key:
             return
         last = self.newest.number if path in self.newest.files else self._gone_at.get(path, 0) - 1
         if last < 0:
@@ -188,7 +194,7 @@ class TableWatch:
         before = self.newest
         shown = Shown(number, self._now_ms(), before.generation, dict(before.files), dict(before.txns))
         actions = [next(iter(json.loads(line).items())) for line in data.splitlines()]
-        begins, adds, removes = False, dict[str, Named](), set[str]()
+        begins, adds, removes, changes = False, dict[str, Named](), set[str](), set[bool]()
         for kind, said in actions:
             match kind:
                 case "metaData":
@@ -199,23 +205,32 @@ class TableWatch:
                     shown.txns[said["appId"]] = said["version"]
                 case "remove":
                     removes.add(unquote(said["path"]))
+                    changes.add(said["dataChange"])
                 case "add":
                     adds[unquote(said["path"])] = self._named(said)
+                    changes.add(said["dataChange"])
         if actions[-1][0] != "commitInfo":
             self._report("no commit info", f"version {number}")
-        self._take_version(shown, adds, removes, begins=begins)
+        if len(changes) > 1:
+            self._report("rows beside an exchange", f"version {number}")
+        self._take_version(shown, adds, removes, begins=begins, exchanges=changes == {False})
         self._cover(actions[-1][1].get("operation", ""), begins)
 
-    def _take_version(self, shown: Shown, adds: dict[str, Named], removes: set[str], *, begins: bool) -> None:
+    def _take_version(
+        self, shown: Shown, adds: dict[str, Named], removes: set[str], *, begins: bool, exchanges: bool = False
+    ) -> None:
         """Judge a version that follows the newest one. `shown`: it, with the files that it keeps at least; `removes`:
-        what it removes; `begins`: it is the first one of a generation.
+        what it removes; `begins`: it is the first one of a generation; `exchanges`: it says that no row changes.
         """
         before, where = self.newest, f"version {shown.number}"
         if unknown := removes - before.files.keys():
             self._report("removed what was not there", f"{where}: {sorted(unknown)[0]}")
         if not begins and (doubled := adds.keys() & before.files.keys()):
             self._report("file named twice", f"{where}: {sorted(doubled)[0]}")
-        self._judge_kinds(adds, removes, begins=begins, where=where)
+        if exchanges:
+            self._judge_exchange(before, adds, removes, where)
+        else:
+            self._judge_kinds(adds, removes, begins=begins, where=where)
         for path in removes - adds.keys():
             shown.files.pop(path, None)
             self._gone_at[path] = shown.number
@@ -223,11 +238,20 @@ class TableWatch:
         self.versions.append(shown)
         is_empty = not shown.files and bool(removes) and not begins
         self._judge(before, shown, begins or is_empty, where)
-        self._check_removals(before, removes - adds.keys(), where, is_empty=is_empty)
+        if not exchanges:
+            self._check_removals(before, removes - adds.keys(), where, is_empty=is_empty)
         if self.is_promised(shown):
             for path in adds:
                 if not self._world.store.has(self.folder + path):
                     self._report("file deleted while named", f"{where} names {path}, which is gone")
+
+    def _judge_exchange(self, before: Shown, adds: dict[str, Named], removes: set[str], where: str) -> None:
+        """A stream passes over such a version, so it has exactly the rows that it removes."""
+        gone = Counter((f.partition, o) for p in removes if (f := before.files.get(p)) for o in range(f.first, f.end))
+        come = Counter((f.partition, offset) for f in adds.values() for offset in range(f.first, f.end))
+        if gone != come:
+            self._report("an exchange changes rows", f"{where}: {sorted((gone - come) + (come - gone))[:3]}")
+        self._world.coverage.saw("merged files and small ones were exchanged")
 
     def _judge_kinds(self, adds: dict[str, Named], removes: set[str], *, begins: bool, where: str) -> None:
         if not begins and adds and removes:
@@ -244,8 +268,12 @@ class TableWatch:
         stats = json.loads(add["stats"])
         least, most = stats["minValues"], stats["maxValues"]
         named = Named(least["partition"], least["offset"], most["offset"] + 1)
-        name = keys.parse_parquet(self.folder + unquote(add["path"]))
-        if name is None or Named(name.partition, name.first_offset, name.last_offset + 1) != named:
+        key = self.folder + unquote(add["path"])
+        name, merged = keys.parse_parquet(key), parse_merged(key)
+        says = None if name is None else Named(name.partition, name.first_offset, name.last_offset + 1)
+        if merged is not None and merged.offsets is not None:
+            says = Named(merged.place.partition, merged.offsets[0], merged.offsets[1] + 1)
+        if says != named:
             self._report("statistics differ", f"{add['path']}: {named}")
         if stats["numRecords"] != named.end - named.first:
             self._report("statistics differ", f"{add['path']}: {stats['numRecords']} records, {named}")

@@ -95,7 +95,7 @@ def lake_rounds_of(seed: int) -> RoundsPlan:
     """Return the rounds beside the table: fewer than in level *rounds*, over a longer time."""
     r, plan = random.Random(f"rounds of tables {seed}"), rounds_plan_of(seed)
     url_life_ms = 3000 if plan.is_s3 else 1000
-    return replace(
+    plan = replace(
         plan,
         compactors=r.randint(1, 3),
         seconds=r.choice((200.0, 400.0)) + (400.0 if is_silent(seed) else 0.0),
@@ -114,6 +114,7 @@ def lake_rounds_of(seed: int) -> RoundsPlan:
         sweeps=r.choice((0.0, 0.1)),
         clocks_wrong_s=(),
     )
+    return replace(plan, merges=2, retention_ms=30_000) if seed % 10 == 5 else plan
 
 
 def _ambush(r: random.Random) -> Ambush:

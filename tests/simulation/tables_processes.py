@@ -212,6 +212,8 @@ class LakeController(Owner):
         raw |= KEYED if self.tables.is_keyed else {"retention.ms": str(self._plan.retention_ms)}
         raw |= self._format if self._random.random() < 0.8 else {}
         raw |= TYPED if self.tables.is_typed else {}
+        if self._plan.merges:
+            raw |= {"parquet.merge.files": str(self._plan.merges), "parquet.target.bytes": "40000"}
         raw, settings = with_generation(raw, parse_stored_settings(raw), TopicSettings(), catalog.offset)
         topic = Topic(0, LAKE, tuple(bundle_of(p) for p in range(PARTITIONS)), raw, settings)
         await self.append(keys.METADATA_BUNDLE, metadata_batch(LAKE, encode_topic_record(topic, creation=True)))

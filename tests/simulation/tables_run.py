@@ -144,6 +144,11 @@ class TablesRun(RoundsRun):
         if not self.tables.is_keyed:
             self._watch_of(FOLDER).on_parquet(changed)
 
+    def _on_merged(self, key: str) -> None:
+        super()._on_merged(key)
+        if not self.tables.is_keyed:
+            self._watch_of(FOLDER).on_merged(key)
+
     def _on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         super()._on_checkpoint(checkpoint)
         self._promises.on_checkpoint(checkpoint)

@@ -76,7 +76,7 @@ class WatchedStore(MemoryStore):
         self.on_table: Callable[[str], None] = lambda key: None
         """Told of every object of a Delta log that came or went, once it has, and of each new hint in one."""
         self.on_merged: Callable[[str], None] = lambda key: None
-        """Told of every object below `merged/` that came or went, once it has."""
+        """Told of every merged file, and every list of them, that came or went, once it has."""
         self._until_gone: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
         self._until_commits: list[tuple[int, asyncio.Future[None]]] = []
         self.commits = 0
@@ -227,7 +227,7 @@ class WatchedStore(MemoryStore):
             self.on_parquet(name)
         elif TABLE_LOG in key:
             self.on_table(key)
-        elif key.startswith(keys.MERGED):
+        elif key.startswith(keys.MERGED) or "/_merged/" in key:
             self.on_merged(key)
         elif key.startswith(keys.KEYED) and (keyed := keys.parse_keyed(key)) is not None:
             self.on_keyed(keyed)
