@@ -114,7 +114,9 @@ def lake_rounds_of(seed: int) -> RoundsPlan:
         sweeps=r.choice((0.0, 0.1)),
         clocks_wrong_s=(),
     )
-    return replace(plan, merges=2, retention_ms=30_000) if seed % 10 == 5 else plan
+    if seed % 10 != 5:
+        return plan
+    return replace(plan, merges=2, retention_ms=60_000, log_start_moves=min(plan.log_start_moves, 0.02))
 
 
 def _ambush(r: random.Random) -> Ambush:

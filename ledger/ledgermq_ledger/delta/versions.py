@@ -364,7 +364,7 @@ def _exchange(
     return draft
 
 
-def _is_run(files: Sequence[ListedFile] | Sequence[_Named], first: int, end: int) -> bool:
+def _is_run(files: Sequence[ListedFile | _Named], first: int, end: int) -> bool:
     """Return whether files are all rows from `first` up to `end`, without it."""
     follow = all(one.end == other.first for one, other in pairwise(files))
     return bool(files) and follow and (files[0].first, files[-1].end) == (first, end)
