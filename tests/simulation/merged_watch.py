@@ -27,6 +27,8 @@ class MergedWatch:
         self._named: dict[int, dict[PartitionId, frozenset[str]]] = defaultdict(dict)
         """bundle → partition → what its newest checkpoint names and readers may take."""
         self._merges: defaultdict[PartitionId, int] = defaultdict(int)
+        self._taken_over: defaultdict[PartitionId, int] = defaultdict(int)
+        """The newest move with which another bundle has taken a partition's list over."""
 
     def on_checkpoint(self, checkpoint: fmt.Checkpoint) -> None:
         named = self._named[checkpoint.bundle]
@@ -34,7 +36,12 @@ class MergedWatch:
         removed = {note.topic_id for note in checkpoint.removed_topics}
         for part in checkpoint.partitions:
             place = place_of(part)
-            if not part.merged.number or part.topic_id in removed:
+            if part.taken_over > self._taken_over[place]:
+                self._taken_over[place] = part.taken_over
+                for other in self._named.values():
+                    other.pop(place, None)
+            is_left = part.frozen and part.frozen <= self._taken_over[place]
+            if not part.merged.number or part.topic_id in removed or is_left:
                 continue
             if part.merged.number > self._merges[place]:
                 self._merges[place] = part.merged.number
