@@ -46,6 +46,6 @@ def merged_file_over_a_part_of_its_range(patch: Patch) -> None:
     """A merged file takes the place of the small files of its range that the table has, be they all or not."""
 
     def is_run(files: Sequence[Any], first: int, end: int) -> bool:
-        return len(files) > 1
+        return bool(files)
 
     patch.setattr(versions, "_is_run", is_run)
