@@ -10,17 +10,13 @@ import pytest
 from ledgermq_ledger.delta import versions
 from ledgermq_ledger.delta.versions import Draft, Listed, Topic
 from tests.simulation.mutants import mutant
-from tests.simulation.tables_plan import lake_rounds_of
+from tests.simulation.tables_plan import merges, merges_in_calm
 
 LOADED = True
 Patch = pytest.MonkeyPatch
 
 
-def _merges(seed: int) -> bool:
-    return bool(lake_rounds_of(seed).merges)
-
-
-@mutant("tables", likely=_merges)
+@mutant("tables", likely=merges_in_calm)
 def log_start_within_a_merged_file(patch: Patch) -> None:
     """A version says the log start within a merged file that it names, and puts no small file back."""
     real_removal, real_exchange = versions._removal, versions._exchange
@@ -41,7 +37,7 @@ def log_start_within_a_merged_file(patch: Patch) -> None:
     patch.setattr(versions, "_exchange", exchange)
 
 
-@mutant("tables", likely=_merges)
+@mutant("tables", likely=merges)
 def merged_file_over_a_part_of_its_range(patch: Patch) -> None:
     """A merged file takes the place of the small files of its range that the table has, be they all or not."""
 

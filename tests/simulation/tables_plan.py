@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledgermq_ledger.cluster import ClusterDefaults
 from tests.simulation.ambush import NO_AMBUSH, Ambush
-from tests.simulation.plan import RunPlan, plan_of
+from tests.simulation.plan import RunPlan, plan_of, undisturbed
 from tests.simulation.rounds_plan import BUNDLES, RoundsPlan, rounds_plan_of
 from tests.stores.faulty import Faults
 
@@ -67,6 +67,15 @@ def is_typed(seed: int) -> bool:
     return seed % 10 == 7 or seed % 20 == 13
 
 
+def merges(seed: int) -> bool:
+    return seed % 10 == 5
+
+
+def merges_in_calm(seed: int) -> bool:
+    """Return whether little but retention disturbs a table that names merged files, so that it reaches many of them."""
+    return seed % 20 == 15
+
+
 def tables_plan_of(seed: int) -> TablesPlan:
     r = random.Random(f"tables {seed}")
     plan = TablesPlan(
@@ -88,7 +97,13 @@ def tables_plan_of(seed: int) -> TablesPlan:
         outage_s=300.0 if is_silent(seed) else 0.0,
         requests_max=7000 if is_silent(seed) else r.choice((4000, 4000, 7000)),
     )
-    return replace(plan, is_damaged=False, requests_max=2 * plan.requests_max) if is_iceberg(seed) else plan
+    if is_iceberg(seed):
+        return replace(plan, is_damaged=False, requests_max=2 * plan.requests_max)
+    if merges_in_calm(seed):
+        calm = replace(plan, keep_ms=20_000, hold_max_bytes=-1, follow_every_s=1.0, stale_catalog=0.0, gates=0.4)
+        calm = replace(calm, moves=0.0, changes=0.0, deletions=0.0, late_facts_s=0.0, is_damaged=False, outage_s=0.0)
+        return replace(calm, requests_max=14_000)
+    return plan
 
 
 def lake_rounds_of(seed: int) -> RoundsPlan:
@@ -114,9 +129,14 @@ def lake_rounds_of(seed: int) -> RoundsPlan:
         sweeps=r.choice((0.0, 0.1)),
         clocks_wrong_s=(),
     )
-    if seed % 10 != 5:
+    if not merges(seed):
         return plan
-    return replace(plan, merges=2, retention_ms=60_000, log_start_moves=min(plan.log_start_moves, 0.02))
+    plan = replace(plan, merges=2, retention_ms=60_000, log_start_moves=min(plan.log_start_moves, 0.02))
+    if not merges_in_calm(seed):
+        return plan
+    return replace(
+        plan, compactors=2, retention_ms=20_000, records_s=1.0, round_every_s=2.0, stale_catalog=0.0, ambush=NO_AMBUSH
+    )
 
 
 def _ambush(r: random.Random) -> Ambush:
@@ -138,4 +158,6 @@ def lake_disturbances_of(seed: int) -> RunPlan:
     bad = r.choice((0.0, 0.05, 0.15))
     faults = Faults(before=bad / 3, after=bad / 3, late=bad / 3, delay_s_max=plan.faults.delay_s_max)
     pause_s_max = r.choice((5.0, 60.0))
+    if merges_in_calm(seed):
+        plan, faults, pause_s_max = undisturbed(plan), replace(faults, before=0.0, after=0.0, late=0.0), 5.0
     return replace(plan, faults=faults, event_every_s=5.0 + pause_s_max / 3, pause_s_max=pause_s_max)
