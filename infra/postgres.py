@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +69,8 @@ class Postgres:
     folder: Path
     home: Path
     port: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Beside those that tests need: parameters of the server."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -105,6 +107,7 @@ class Postgres:
             "port": self.port,
             "unix_socket_directories": self.home,
             "max_prepared_transactions": PREPARED_MAX,
+            **self.settings,
         }
         command = [*_as_owner(), str(self.folder / "postgres"), "-D", str(self.home / "data")]
         command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -155,12 +158,28 @@ class Postgres:
         return os.environ | ({"LD_LIBRARY_PATH": debian.libraries(Path(root))} if root and below else {})
 
 
+def logical_decoding() -> dict[str, str]:
+    """Return the parameters with which a server decodes its log with the plugin wal2json: its own, else that of
+    Debian's package, which is unpacked for it. Exits with one clear sentence if it is not available.
+    """
+    if (install().parent / "lib" / "wal2json.so").exists():
+        return {"wal_level": "logical"}
+    version = subprocess.run([install() / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    major = version.split()[2].partition(".")[0]
+    unpacked = debian.unpacked(f"postgresql-{major}-wal2json")
+    if unpacked is None:
+        sys.exit(f"Debian has no package of wal2json for PostgreSQL {major}, or it cannot be had.")
+    return {"wal_level": "logical", "dynamic_library_path": f"$libdir:{unpacked / PLACE / major / 'lib'}"}
+
+
 @contextmanager
-def running() -> Iterator[Postgres]:
-    """Run a server on a free port with an empty database; everything is removed afterwards."""
+def running(settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    """Run a server on a free port with an empty database; everything is removed afterwards. `settings`: more
+    parameters of the server.
+    """
     folder = install()
     with tempfile.TemporaryDirectory(prefix="ledgermq-postgres-") as home:
-        server = Postgres(folder, Path(home), free_port())
+        server = Postgres(folder, Path(home), free_port(), settings or {})
         server.create()
         try:
             server.start()
