@@ -142,6 +142,7 @@ answered in version 0 with what is served.
 | Kafka Streams 4.1 | word count, `at_least_once` and `exactly_once_v2`; a restart restores it |
 | Kafka Connect 4.1 | source and sink of files, standalone |
 | Spark 4.3 | `format("kafka")` of 4.2: source, sink; batches, streams; by time; headers |
+| PyFlink 2.3 | a [job](relays.md#flink) of its table API, with transactions; restoring it was not tried |
 | FastStream 0.7, Celery 5.7 | handlers that publish; tasks, by kombu's transport `confluentkafka` |
 | kcat 1.7 | writes and reads |
 
