@@ -142,12 +142,12 @@ class Relay:
 
     def _send_new(self, database: psycopg.Connection, transactions: Any, place: Place) -> bool:
         """Send what is new, and move on. Return whether there may be more."""
-        flushed = _number(_one(database, "select pg_current_wal_flush_lsn()"))
+        passed = self._passed(database)
         with transactions.begin() as transaction:
             self.step("read")
             read = self._send(database, transaction, place)
-            if read.reached is None and read.rows < CHANGES_MAX and flushed > place.lsn + IDLE_BYTES:
-                read.reached = flushed
+            if read.reached is None and read.rows < CHANGES_MAX and passed > place.lsn + IDLE_BYTES:
+                read.reached = passed
             if read.reached is not None:
                 transaction.send(POSITIONS, Place(place.system, read.reached).stored(), key=self.slot)
                 self.step("stage")
@@ -183,6 +183,15 @@ class Relay:
         if self._warnings and not self.skip_unidentified:
             raise ChangesLost(f"{'; '.join(self._warnings)}: without a primary key a table needs REPLICA IDENTITY FULL")
         return read
+
+    def _passed(self, database: psycopg.Connection) -> int:
+        """Return an end of a record up to which a look from now on shows everything; 0: there is none at present.
+
+        What is flushed may end within a record. A slot that was moved there would never show it.
+        """
+        inserted = _number(_one(database, "select pg_current_wal_insert_lsn()"))
+        flushed = _number(_one(database, "select pg_current_wal_flush_lsn()"))
+        return inserted if inserted <= flushed else 0
 
     def _advance(self, database: psycopg.Connection, place: Place) -> None:
         database.execute("select pg_replication_slot_advance(%s, %s)", [self.slot, _text(place.lsn)])
