@@ -38,8 +38,10 @@ IDLE_BYTES = 1 << 20
 """So much WAL of other databases and tables may pass before the position moves without a change."""
 PAUSE_S = 0.5
 TRANSACTION_TIMEOUT = "15m"
-OPTIONS = ("format-version", "2", "include-xids", "true", "include-timestamp", "true", "include-lsn", "true")
-OPTIONS += ("include-pk", "true")
+OPTIONS = (
+    *("format-version", "2", "include-xids", "true", "include-timestamp", "true"),
+    *("include-lsn", "true", "include-pk", "true"),
+)
 PASSING = ("08", "53", "57")
 """Classes of SQLSTATE: connection, resources, a server that starts or stops."""
 
