@@ -74,6 +74,7 @@ PARTS = {
             "do_test_DeleteAcls",
             "do_test_DescribeConfigs:",
             "do_test_DescribeConfigs_groups",
+            "do_test_ListConsumerGroups:",
             "do_test_DescribeConsumerGroups:",
             "do_test_DeleteGroups",
             "do_test_DeleteConsumerGroupOffsets",
