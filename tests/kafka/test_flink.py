@@ -14,7 +14,8 @@ import ledgermq
 from infra import java, maven
 from tests.kafka.nodes import served
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.kafka, pytest.mark.languages, pytest.mark.timeout(1800)]
+"""Of `languages`, so that the slow tests do not fetch some 700 MB; `make test-kafka` runs it."""
 
 JOB = Path(__file__).resolve().parents[2] / "examples" / "relays" / "flink_job.py"
 LINES = [f"line {number} ä" for number in range(1000)]
