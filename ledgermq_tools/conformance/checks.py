@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import ledgermq
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, Unavailable
+from ledgermq_tools.conformance import queue_checks as queues
+from ledgermq_tools.conformance import transaction_checks as transactions
 from ledgermq_tools.conformance.brokers.cluster import Cluster
 from ledgermq_tools.conformance.brokers.faults import (
     Damaged,
@@ -153,20 +155,14 @@ def _not_stored(error: LedgerMQError) -> Refused:
 
 async def _survives_the_owner(trial: Trial) -> None:
     partition = await trial.partition(owned=False)
-    owner = next(address for address in trial.cluster.fronts if address != trial.address)
     trial.plan({"ProduceOnce": [Late(0.5)] * 3})
     async with trial.program.running("produce", trial.address, trial.topic, partition, 0, COUNT) as running:
-        async with asyncio.timeout(60):
-            while not trial.judge.asked_for["ProduceOnce"] and not running.ended:  # noqa: ASYNC110  calls come at the front
-                await asyncio.sleep(0.02)
-        trial.judge.gone.add(owner)
-        await trial.cluster.kill(owner)
+        await trial.lose_owner(running, "ProduceOnce")
         await running.end()
     trial.find(running.problem)
     stored = [_text(each.value) for each in await trial.stored(partition)]
     trial.find(*compared(stored, [*map(str, range(COUNT))], "stored"))
-    await trial.cluster.start()
-    await trial.cluster.settle(trial.client)
+    await trial.restore()
 
 
 def _text(value: bytes | None) -> str:
@@ -204,6 +200,16 @@ CHECKS = (
     Check(3, "committed", "a group goes on where it committed", goes_on),
     Check(3, "lost heartbeat", "answers to heartbeats and commits are lost", loses_answers),
     Check(3, "two members", "another member joins, and leaves", shares),
+    Check(4, "queue", "none", queues.finishes_all),
+    Check(4, "leased batch", "another member has leased some messages of a batch", queues.leaves_others),
+    Check(4, "lost lease calls", "requests for messages, and answers about them, are lost", queues.loses_answers),
+    Check(4, "killed lessor", "the broker that leased messages ends", queues.survives_an_owner),
+    Check(5, "commit", "none", transactions.commits),
+    Check(5, "abort", "a transaction is aborted before the next one", transactions.aborts),
+    Check(5, "lost transaction calls", "answers are lost, of each of the three calls", transactions.loses_answers),
+    Check(5, "staged twice", "the network repeats what is staged, and the decision", transactions.comes_twice),
+    Check(5, "fenced", "another process begins to use the transactional id", transactions.is_fenced),
+    Check(5, "killed stager", "the owner of a partition ends while batches are staged", transactions.survives_an_owner),
 )
 """In the order of their levels."""
 

@@ -27,7 +27,7 @@ Command = Annotated[
 ]
 Level = Annotated[
     list[int] | None,
-    typer.Option("--level", "-l", min=1, max=3, help="Check this level only (docs/protocol.md); may be repeated."),
+    typer.Option("--level", "-l", min=1, max=5, help="Check this level only (docs/protocol.md); may be repeated."),
 ]
 Name = Annotated[
     list[str] | None,
@@ -57,9 +57,9 @@ async def conformance(
 ) -> None:
     """Run a client against brokers that redirect, fail, double and delay, and say what it does wrong.
 
-    The brokers live in this process, on a store in memory. The program has the tasks `produce`, `fetch` and
-    `member` (docs/protocol.md). Options of this command come before `--`, the program behind it. Exit code 1: a check
-    failed.
+    The brokers live in this process, on a store in memory. The program has the tasks of its levels: `produce`,
+    `fetch`, `member`, `queue` and `transaction` (docs/protocol.md). Options of this command come before `--`, the
+    program behind it. Exit code 1: a check failed.
     """
     from ledgermq_tools.conformance.checks import check_client, chosen  # late: it needs a broker
     from ledgermq_tools.conformance.program import Program

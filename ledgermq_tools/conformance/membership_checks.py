@@ -17,7 +17,7 @@ SHARE_S_MAX = 60.0
 
 async def reads_all(trial: Trial) -> None:
     """A member reads everything, commits, and leaves."""
-    await _fill(trial, 0, VALUES)
+    await trial.fill(0, VALUES)
     await _read_alone(trial, trial.group(), 0, VALUES)
 
 
@@ -25,13 +25,13 @@ async def goes_on(trial: Trial) -> None:
     """A second member begins where the first one has committed."""
     group = trial.group()
     for begin in (0, VALUES):
-        await _fill(trial, begin, VALUES)
+        await trial.fill(begin, VALUES)
         await _read_alone(trial, group, begin, VALUES)
 
 
 async def loses_answers(trial: Trial) -> None:
     """Heartbeats and commits are served, and their answers lost."""
-    await _fill(trial, 0, VALUES)
+    await trial.fill(0, VALUES)
     busy = Refused(Unavailable("the coordinator is busy", retry_after_ms=100))
     lost: list[Fault | None] = [LostAnswer(), busy, None, LostRequest()]
     faults: dict[str, list[Fault | None]] = {
@@ -45,7 +45,7 @@ async def loses_answers(trial: Trial) -> None:
 async def shares(trial: Trial) -> None:
     """Another member joins: it gets partitions. When it has left, the first one reads them all again."""
     group = trial.group()
-    await _fill(trial, 0, VALUES)
+    await trial.fill(0, VALUES)
     async with trial.program.running("member", trial.address, trial.topic, group) as running:
         await _expect(trial, running, VALUES)
         seen: set[str] = set()
@@ -56,13 +56,13 @@ async def shares(trial: Trial) -> None:
                         await other.fetch(timeout=0.2)
             except TimeoutError:
                 trial.find("did not let partitions go, when another member had joined the group")
-            await _fill(trial, VALUES, VALUES)
+            await trial.fill(VALUES, VALUES)
             mine = {partition for _, partition in other.assignment}
             wanted = sum(number % PARTITIONS in mine for number in range(VALUES, 2 * VALUES))
             async with asyncio.timeout(SHARE_S_MAX):
                 while len(seen) < wanted:
                     seen |= {str(message.value.decode()) for message in await other.fetch(timeout=0.2)}
-        await _fill(trial, 2 * VALUES, VALUES)
+        await trial.fill(2 * VALUES, VALUES)
         wanted_lines = {str(number) for number in range(3 * VALUES)} - seen
         await running.until(len(wanted_lines))
         await running.end()
@@ -71,13 +71,6 @@ async def shares(trial: Trial) -> None:
         if missing := wanted_lines - printed:
             trial.find(f"{len(missing)} values reached no member of the group: {sorted(missing)[:5]}")
     await _expect_left(trial, group)
-
-
-async def _fill(trial: Trial, begin: int, values: int) -> None:
-    """Store so many numbers from `begin` on, each in the partition of its rest."""
-    for partition in range(PARTITIONS):
-        here = [str(number) for number in range(begin, begin + values) if number % PARTITIONS == partition]
-        await trial.write(partition, here)
 
 
 async def _read_alone(

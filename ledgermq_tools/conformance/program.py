@@ -1,9 +1,13 @@
-"""Run the program that is checked, by the three tasks that docs/protocol.md asks of it:
+"""Run the program that is checked, by the tasks that docs/protocol.md asks of it:
 
 COMMAND produce ADDRESS TOPIC PARTITION FIRST COUNT   store the numbers from FIRST on, as text, each as one value
 COMMAND fetch ADDRESS TOPIC PARTITION OFFSET COUNT    print "OFFSET VALUE" of so many records, from OFFSET on
 COMMAND member ADDRESS TOPIC GROUP                    print "PARTITION OFFSET VALUE" of what comes as a member of the
                                                       group, until the standard input ends; then commit, and leave
+COMMAND queue ADDRESS TOPIC GROUP                     the same as a member of a queue group; accepts each message
+COMMAND transaction ADDRESS ID OUTCOME TOPIC FIRST COUNT PARTITION…
+                                                      stage the numbers from FIRST on in these partitions by turns, in
+                                                      one transaction of ID, and end it: OUTCOME is commit or abort
 """
 
 from __future__ import annotations

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 
 import ledgermq
 from ledgermq.client.consuming.message import Message
-from ledgermq.errors import BY_CODE
+from ledgermq.errors import BY_CODE, UnknownGroup
 from ledgermq_tools.conformance.brokers.cluster import PARTITIONS, SETTLED_S_MAX, Cluster
 from ledgermq_tools.conformance.brokers.faults import Fault, Plan
 from ledgermq_tools.conformance.brokers.front import Watch
 from ledgermq_tools.conformance.judging.judge import Judge
-from ledgermq_tools.conformance.program import Program
+from ledgermq_tools.conformance.program import Program, Running
 
+WAIT_S_MAX = 60.0
 RETRIABLE = frozenset(code for code, kind in BY_CODE.items() if kind.retriable)
 
 
@@ -69,6 +72,42 @@ class Trial:
         """Store values as one batch. `settings`: of the producer."""
         async with self.client.producer(**settings) as producer:  # type: ignore[arg-type]  # checks give constants
             await producer.send_many(self.topic, [ledgermq.Record(v, partition=partition) for v in values])
+
+    async def fill(self, begin: int, values: int) -> None:
+        """Store so many numbers from `begin` on, each in the partition of its rest."""
+        for partition in range(PARTITIONS):
+            here = [str(number) for number in range(begin, begin + values) if number % PARTITIONS == partition]
+            await self.write(partition, here)
+
+    async def wait_for(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:
+        """Wait until it holds, for a minute at most: the caller looks at what came of it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S_MAX):
+                while not (await found if inspect.isawaitable(found := condition()) else found):  # noqa: ASYNC110  brokers and the program change it
+                    await asyncio.sleep(0.02)
+
+    async def wait_until_finished(self, group: str) -> None:
+        """Wait until a queue group has nothing left, for a minute at most."""
+
+        async def has_finished() -> bool:
+            try:
+                return not (await self.client.queues.describe(group)).backlog
+            except UnknownGroup:
+                return False
+
+        await self.wait_for(has_finished)
+
+    async def lose_owner(self, running: Running, method: str) -> None:
+        """Kill the broker beside `address` once the program has made such a call."""
+        await self.wait_for(lambda: bool(self.judge.asked_for[method]) or running.ended)
+        owner = next(address for address in self.cluster.fronts if address != self.address)
+        self.judge.gone.add(owner)
+        await self.cluster.kill(owner)
+
+    async def restore(self) -> None:
+        """Start a broker in the place of the one that was lost."""
+        await self.cluster.start()
+        await self.cluster.settle(self.client)
 
     async def stored(self, partition: int) -> list[Message]:
         """Return all records of a partition."""

@@ -46,6 +46,27 @@ FAULTS_OF_MEMBERS = {
     "KeepsAll": ("two members", "did not let partitions go"),
 }
 
+FAULTS_OF_QUEUES = {
+    "SaysNothing": ("queue", "ended without a word about"),
+    "TakesWholeBatches": ("leased batch", "printed, though nobody asked for it"),
+    "FinishesWholeBatches": ("leased batch", "answered for a message that is not leased to it"),
+    "ForgetsLeases": ("queue", "which no answer of ShareFetch has named"),
+    "ChangesItsMind": ("queue", "after ACCEPT under the same lease"),
+    "HasNoId": ("queue", "a member draws an id for itself"),
+    "AnswersOnce": ("lost lease calls", "messages are not finished"),
+}
+
+FAULTS_OF_TRANSACTIONS = {
+    "CommitsAnyway": ("abort", "visible, though nobody asked for it"),
+    "CountsNothing": ("commit", "commits 0 batches of partition"),
+    "BeginsAtOne": ("commit", "sequences count batches from 0"),
+    "NewBytes": ("commit", "repeated sequence 0 with other bytes"),
+    "GuessesItsEpoch": ("commit", "which InitTransactions has not answered to it"),
+    "StartsAfresh": ("fenced", "began again after TRANSACTION_FENCED"),
+    "DecidesOnce": ("lost transaction calls", "transaction ended with status 1"),
+}
+"""By fault: the check that finds it, and what that says."""
+
 
 async def results_of(command: list[str], names: list[str], timeout_s: float = TASK_S_MAX) -> list[Result]:
     return await check_client(Program(command, timeout_s), chosen((), names), print)
@@ -57,8 +78,16 @@ async def test_our_sdk_passes_every_check() -> None:
     assert len(results) == len(CHECKS)
 
 
-async def test_the_minimal_client_passes_every_check() -> None:
-    results = await results_of([sys.executable, "-m", "examples.protocol.minimal_member"], [])
+async def test_the_minimal_client_passes_every_check_of_its_levels() -> None:
+    command = [sys.executable, "-m", "examples.protocol.minimal_member"]
+    results = await check_client(Program(command, TASK_S_MAX), chosen((1, 2, 3), ()), print)
+    assert [result for result in results if not result.passed] == []
+
+
+@pytest.mark.parametrize(("program", "level"), [("plain_queue", 4), ("plain_transaction", 5)])
+async def test_a_plain_program_passes_every_check_of_its_level(program: str, level: int) -> None:
+    command = [sys.executable, "-m", f"tests.conformance.{program}"]
+    results = await check_client(Program(command, TASK_S_MAX), chosen([level], ()), print)
     assert [result for result in results if not result.passed] == []
 
 
@@ -77,6 +106,25 @@ async def test_a_planted_fault_is_found(fault: str) -> None:
 async def test_a_planted_fault_of_a_member_is_found(fault: str) -> None:
     check, says = FAULTS_OF_MEMBERS[fault]
     found = await results_of([sys.executable, "-m", "tests.conformance.faulty_member", fault], [check])
+    assert [result.passed for result in found] == [False]
+    assert any(says in finding for finding in found[0].findings), found
+
+
+@planted
+@pytest.mark.parametrize("fault", FAULTS_OF_QUEUES)
+async def test_a_planted_fault_of_a_queue_is_found(fault: str) -> None:
+    check, says = FAULTS_OF_QUEUES[fault]
+    timeout_s = GIVES_UP_S if fault == "ForgetsLeases" else TASK_S_MAX
+    found = await results_of([sys.executable, "-m", "tests.conformance.faulty_queue", fault], [check], timeout_s)
+    assert [result.passed for result in found] == [False]
+    assert any(says in finding for finding in found[0].findings), found
+
+
+@planted
+@pytest.mark.parametrize("fault", FAULTS_OF_TRANSACTIONS)
+async def test_a_planted_fault_of_a_transaction_is_found(fault: str) -> None:
+    check, says = FAULTS_OF_TRANSACTIONS[fault]
+    found = await results_of([sys.executable, "-m", "tests.conformance.faulty_transaction", fault], [check])
     assert [result.passed for result in found] == [False]
     assert any(says in finding for finding in found[0].findings), found
 

@@ -42,6 +42,9 @@ HOST = "127.0.0.1"
 WAITING_MAX = 100
 """Requests of a stream that may wait to be served: it is read on meanwhile, so that the judge sees them come."""
 
+JUDGED_STREAMS = ("Produce", "Stage")
+"""Streams of requests that meet troubles, and are served one after the other."""
+
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
@@ -87,7 +90,7 @@ class Front:
             return grpc.unary_unary_rpc_method_handler(partial(self._unary, method))
         if method.kind is Kind.SERVER_STREAM:
             return grpc.unary_stream_rpc_method_handler(partial(self._server_stream, method))
-        if method.name == "Produce":
+        if method.name in JUDGED_STREAMS:
             return grpc.stream_stream_rpc_method_handler(partial(self._produce_stream, method))
         return grpc.stream_stream_rpc_method_handler(partial(self._other_stream, method))
 
@@ -214,17 +217,26 @@ class Front:
 
     def _refused(self, call: Call, error: LedgerMQError, watch: Watch) -> Any:
         """Return an answer with the error for each batch. Raises the error, if the call is not about batches."""
-        if call.method != "ProduceOnce":
-            raise error
         sent = status.error_to_proto(error)
-        answer = pb.ProduceResponse(results=[pb.ProduceResult(error=sent) for _ in call.batches])
+        if call.method == "ProduceOnce":
+            answer: Any = pb.ProduceResponse(results=[pb.ProduceResult(error=sent) for _ in call.batches])
+        elif call.method == "Stage":
+            answer = pb.StageResponse(results=[pb.StageResult(error=sent) for _ in call.batches])
+        else:
+            raise error
         watch.judge.answered(call, answer, _now_s(), planned=True)
         return answer
 
     async def _ask(self, method: Method, data: bytes) -> Any:
-        """Ask the broker; a stream of produce requests is served as single ones."""
+        """Ask the broker; requests of a stream are served as single ones. Raises Lost if the broker ends the stream."""
+        request = method.decode_request(data)
+        if method.name == "Stage":
+            async with aclosing(self._found().stage(_only(request))) as answers:
+                async for answer in answers:
+                    return answer
+            raise Lost
         attribute = "produce_once" if method.name == "Produce" else method.attribute
-        return await getattr(self._found(), attribute)(method.decode_request(data))
+        return await getattr(self._found(), attribute)(request)
 
     def _found(self) -> BrokerApi:
         if self._api is None:
@@ -248,6 +260,10 @@ def _damaged(answer: Any, text: bytes) -> Any:
     payload[at + len(text) - 1] ^= 0x01
     frame: FetchFrame = answer
     return replace(frame, payload=[bytes(payload)])
+
+
+async def _only(request: Any) -> AsyncIterator[Any]:
+    yield request
 
 
 def _now_s() -> float:

@@ -9,21 +9,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledgermq.errors import NotOwner
+from ledgermq.errors import NotOwner, StaleAssignment, TransactionAborted, TransactionFenced
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq_tools.conformance.brokers.faults import UNARY_OF
+from ledgermq_tools.conformance.judging.leases import Leases
 from ledgermq_tools.conformance.judging.membership import Membership
+from ledgermq_tools.conformance.judging.staging import Staging
 
 IN_FLIGHT_MAX = 5
 REDIRECTS_MAX = 5
 """Batches that were on their way when the first answer named the owner may meet the same answer."""
 WAIT_SHARE = 0.9
 """A client's clock may run a little faster than ours."""
-EXPECTED = frozenset({"STALE_ASSIGNMENT"})
-"""Refusals that a client meets though it does nothing wrong: a partition was taken from it meanwhile."""
+EXPECTED = frozenset({StaleAssignment.code, TransactionAborted.code, TransactionFenced.code})
+"""Refusals that a client meets though it does nothing wrong: a partition, or an id, was taken from it meanwhile."""
 
 GROUP = "group "
-"""What stands before the name of a group in the place of a topic; no topic has a space in its name."""
+TRANSACTION = "transaction "
+"""What stands before the name of a group, or an id, in the place of a topic; no topic has a space in its name."""
 
 Place = tuple[str, int]
 Slot = tuple[bytes, str, int, int]
@@ -56,6 +59,8 @@ class Judge:
     def __init__(self, retriable: frozenset[str], *, needs_sessions: bool = False) -> None:
         self.findings: list[str] = []
         self.membership = Membership(self._find)
+        self.leases = Leases(self._find)
+        self._staging = Staging(self._find)
         self.gone: set[str] = set()
         """Addresses whose brokers a check has ended: calls to them come nowhere."""
         self.asked_for: Counter[str] = Counter()
@@ -86,6 +91,8 @@ class Judge:
             for batch in call.batches:
                 self._judge_batch(batch, now_s)
         self.membership.asked(call.method, request, call.places, now_s)
+        self.leases.asked(call.method, request)
+        self._staging.asked(call.method, request)
         return call
 
     def unreadable(self, method: str, error: str) -> None:
@@ -128,16 +135,19 @@ class Judge:
     def failed(self, call: Call, error: pb.Error, now_s: float, *, planned: bool) -> None:
         """Note the error with which a call has ended. `planned`: by a check; otherwise it is the broker's own."""
         self._closed(call)
+        self._staging.failed(call.method, call.request, error)
         for place in call.owned or (("", 0),):
             self._judge_error(call, place, error, now_s, planned=planned)
 
     def answered(self, call: Call, answer: Any, now_s: float, *, planned: bool = False) -> None:
         """Note an answer, which may have an error for each place."""
         self._closed(call)
-        for place, error in zip(call.places, _errors_of(answer), strict=False):
+        for place, error in _errors_of(call, answer):
             if error.code:
                 self._judge_error(call, place, error, now_s, planned=planned)
         self.membership.answered(call.method, call.request, answer, now_s)
+        self.leases.answered(call.method, call.request, answer)
+        self._staging.answered(call.method, call.request, answer)
 
     def _closed(self, call: Call) -> None:
         for batch in call.batches if call.method == "ProduceOnce" else ():
@@ -172,11 +182,12 @@ class Judge:
 
 
 def _text(place: Place) -> str:
-    return place[0] if place[0].startswith(GROUP) else f"{place[0]}-{place[1]}"
+    return place[0] if place[0].startswith((GROUP, TRANSACTION)) else f"{place[0]}-{place[1]}"
 
 
 def _batches_of(request: Any) -> tuple[pb.ProduceBatch, ...]:
-    return tuple(getattr(getattr(request, "header", None), "batches", ()))
+    """Return the batches of a frame, without what Stage says of them."""
+    return tuple(getattr(each, "batch", each) for each in getattr(getattr(request, "header", None), "batches", ()))
 
 
 def _named_in(request: Any) -> tuple[tuple[Place, ...], tuple[Place, ...], tuple[pb.ProduceBatch, ...]]:
@@ -185,12 +196,25 @@ def _named_in(request: Any) -> tuple[tuple[Place, ...], tuple[Place, ...], tuple
     lists = (getattr(request, name, ()) for name in ("partitions", "queries", "commits"))
     named = batches or next((found for found in lists if found), ())
     places = tuple((each.topic, each.partition) for each in named)
+    return places, _owned_of(request, places), batches
+
+
+def _owned_of(request: Any, places: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Return what a broker has to own to serve the request."""
+    if isinstance(request, pb.ShareFetchRequest | pb.ShareAnswerRequest):
+        return places  # queue groups have no coordinator
+    if isinstance(request, pb.InitTransactionsRequest):
+        return ((f"{TRANSACTION}{request.transactional_id}", 0),)
+    if isinstance(request, pb.EndTransactionRequest):
+        return ((f"{TRANSACTION}{request.transaction.transactional_id}", 0),)
     group = getattr(request, "group", "")
-    return places, ((f"{GROUP}{group}", 0),) if group else places, batches
+    return ((f"{GROUP}{group}", 0),) if group else places
 
 
-def _errors_of(answer: Any) -> tuple[pb.Error, ...]:
-    """Return the errors of an answer, in the order of the places of its request."""
+def _errors_of(call: Call, answer: Any) -> list[tuple[Place, pb.Error]]:
+    """Return the errors of an answer, each with its place."""
     holder = getattr(answer, "header", answer)
     found = next((found for name in ("results", "partitions") if (found := getattr(holder, name, ()))), ())
-    return tuple(each.error for each in found)
+    if call.method == "ShareFetch":  # it names only some of the partitions that were asked for
+        return [((each.topic, each.partition), each.error) for each in found]
+    return [(place, each.error) for place, each in zip(call.places, found, strict=False)]
