@@ -231,7 +231,7 @@ class Front:
         """Ask the broker; requests of a stream are served as single ones. Raises Lost if the broker ends the stream."""
         request = method.decode_request(data)
         if method.name == "Stage":
-            async with aclosing(self._found().stage(_only(request))) as answers:
+            async with aclosing(getattr(self._found(), method.attribute)(_only(request))) as answers:
                 async for answer in answers:
                     return answer
             raise Lost
