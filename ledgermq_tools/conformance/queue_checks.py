@@ -44,7 +44,10 @@ async def loses_answers(trial: Trial) -> None:
     """Requests for messages and answers about them are lost, or refused for a while."""
     busy = Refused(Unavailable("the broker is busy", retry_after_ms=100))
     await trial.fill(0, VALUES)
-    faults = {"ShareFetch": [LostRequest(), busy], "ShareAnswer": [LostAnswer(), LostRequest(), busy]}
+    faults: dict[str, Sequence[Fault | None]] = {
+        "ShareFetch": [LostRequest(), busy],
+        "ShareAnswer": [LostAnswer(), LostRequest(), busy],
+    }
     await _work(trial, trial.group(), VALUES, faults)
     trial.expect_met()
 
