@@ -177,7 +177,7 @@ class KafkaPort:
         """Measure the broker's processor time by the SDK."""
         if broker.cluster is None:
             return
-        topic, megabytes = broker.cluster.new_topic(PARTITIONS), records * size / 1e6
+        topic, megabytes = _new_topic(broker, PARTITIONS), records * size / 1e6
         before_s = cpu_s_of(broker.pid)
         broker.cluster.client("produce", topic, records=records, value_bytes=size, via="send_batch")
         between_s = cpu_s_of(broker.pid)
@@ -201,8 +201,7 @@ class KafkaPort:
 
     def _beside(self, broker: Broker) -> None:
         for is_open in (False, True):
-            topic = f"beside-{is_open}"
-            broker.java.create_topic(topic, 1)
+            topic = _new_topic(broker, 1)
             seconds = max(5, int(BESIDE_S * self._scale))
             found = sorted(broker.java.beside(topic, seconds, RATE, BESIDE_BYTES, is_open=is_open)["latencies_ms"])
             for part, which in PARTS:
@@ -232,9 +231,8 @@ class KafkaPort:
 
     def _commits(self, subjects: list[Broker]) -> None:
         for broker in subjects:
-            topic, payloads = f"commits-{time.monotonic_ns()}", Path(broker.java.folder, "commits")
+            topic, payloads = _new_topic(broker, 1), Path(broker.java.folder, "commits")
             payloads.write_bytes(b"value")
-            broker.java.create_topic(topic, 1)
             broker.librdkafka.produce(topic, 2 * COMMITS, payloads)
             found = {broker.name: broker.librdkafka.commits(topic, COMMITS)}
             if broker.cluster is not None:
@@ -246,8 +244,7 @@ class KafkaPort:
     def _transactions(self, subjects: list[Broker], payloads: Path) -> None:
         transactions = int(TRANSACTIONS * self._scale)
         for broker in subjects:
-            topic = f"transactions-{time.monotonic_ns()}"
-            broker.java.create_topic(topic, TRANSACTION_PARTITIONS)
+            topic = _new_topic(broker, TRANSACTION_PARTITIONS)
             before = broker.cluster.bill() if broker.cluster is not None else None
             found = broker.java.commit(topic, TRANSACTION_PARTITIONS, transactions, EACH, payloads)
             took_ms = sorted(found["commit_ms"])
@@ -256,15 +253,22 @@ class KafkaPort:
             if broker.cluster is not None and before is not None:
                 puts = broker.cluster.bill().since(before).puts
                 self._add("K10", PUTS, broker.name, "", puts / (found["transactions"] + kafka.WARM_UP))
-                self._sdk_transactions(broker.cluster, transactions)
+                self._sdk_transactions(broker, broker.cluster, transactions)
 
-    def _sdk_transactions(self, cluster: Cluster, transactions: int) -> None:
-        topic, before = cluster.new_topic(TRANSACTION_PARTITIONS), cluster.bill()
+    def _sdk_transactions(self, broker: Broker, cluster: Cluster, transactions: int) -> None:
+        topic, before = _new_topic(broker, TRANSACTION_PARTITIONS), cluster.bill()
         found = cluster.client("commit", topic, transactions=transactions, each=EACH, ids=1, warm_up=kafka.WARM_UP)
         puts = cluster.bill().since(before).puts
         self._add("K10", PUTS, SDK, "", puts / (found["transactions"] + kafka.WARM_UP))
         for part, which in PARTS:
             self._add("K10", f"{TRANSACTION}, {which}", SDK, "ms", at(sorted(found["commit_ms"]), part))
+
+
+def _new_topic(broker: Broker, partitions: int) -> str:
+    """Create a topic whose name no peer draws."""
+    name = f"k-{time.monotonic_ns()}"
+    broker.java.create_topic(name, partitions)
+    return name
 
 
 def _payloads(folder: Path, size: int) -> Path:
