@@ -355,7 +355,7 @@ async def test_keys_lead_through_the_pages_and_can_be_switched_off() -> None:
         await page.wait_for_selector("[data-search]")
         assert page.url.endswith("#/topics/orders")
         await page.keyboard.press("/")
-        await page.wait_for_function("document.activeElement.hasAttribute('data-search')")
+        await page.wait_for_selector("[data-search]:focus")
         await page.keyboard.press("Escape")
         await page.locator("h1").click()
         await page.keyboard.press("?")
