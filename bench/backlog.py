@@ -16,7 +16,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results
 from bench.ours import Cluster, answer
 from bench.peers import confluent, kafka
@@ -46,8 +46,7 @@ class Backlog:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-bench-")))
             (folder / "root").mkdir()
             (folder / "kafka").mkdir()
-            payloads = folder / "payloads"
-            payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, VALUE_BYTES, random_bytes=False)))
+            payloads = payloads_in(folder, VALUE_BYTES)
             cluster = Cluster(folder, (folder / "root").as_uri(), 1, "--no-background-compaction")
             stack.callback(cluster.close)
             peer = stack.enter_context(confluent.running(stack.enter_context(kafka.running(folder / "kafka"))))

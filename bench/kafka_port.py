@@ -21,32 +21,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import ledgermq
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results
 from bench.ours import Cluster, cpu_s_of, rss_bytes_of
 from bench.peers import confluent, kafka
 from bench.percentiles import at
+from bench.throughput import PARTITIONS
+from bench.transactions import PARTITIONS as TRANSACTION_PARTITIONS
+from bench.transactions import PARTS, PUTS, RATE, seen
+from bench.transactions import RECORDS as EACH
 from ledgermq import TopicPartition
 from tests.e2e.admin_port import ADMIN
 from tests.kafka.brokers import seed
 
 OURS, KAFKA, SDK = "LedgerMQ's Kafka port", "Kafka 4.1", "LedgerMQ's SDK"
 KAFKA_PORT = ("--kafka-port", "0")
-PARTITIONS = 8
 SIZES = {1000: 300_000, 100: 2_000_000}
 """Records by the bytes of a value."""
 LARGE = 1000
 CPU = "CPU of the broker"
 COLD_RECORDS = 300_000
 SINGLE_RECORDS = 20_000
-BESIDE_S, RATE, BESIDE_BYTES = 30, 100, 1000
+BESIDE_S, BESIDE_BYTES = 30, 1000
 IDLE, IDLE_S = 1000, 10
 COMMITS = 300
-TRANSACTIONS, EACH, TRANSACTION_PARTITIONS = 200, 10, 4
-PARTS = ((0.5, "p50"), (0.99, "p99"))
+TRANSACTIONS = 200
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """A request: its length, its kind, version and number, and no name of a client."""
 
@@ -62,13 +65,8 @@ def consume(size: int) -> str:
 JAVA_PRODUCES, JAVA_CONSUMES = "Java's tool produces 1000 B", "Java's tool consumes 1000 B"
 BACKLOG = "librdkafka consumes 1000 B of segments"
 SINGLE = f"{CPU}, batches of one record"
-SEEN = f"since a record was due, {RATE}/s"
 MEMORY, REST = f"memory of {IDLE} connections", f"CPU of {IDLE} connections"
-COMMIT, TRANSACTION, PUTS = "commit of a group", "commit of a transaction", "PUTs a transaction"
-
-
-def seen(part: str, *, is_open: bool) -> str:
-    return f"{SEEN}, {'beside an open transaction' if is_open else 'alone'}, {part}"
+COMMIT, TRANSACTION = "commit of a group", "commit of a transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +119,15 @@ class KafkaPort:
             for number in range(self._rounds):
                 turn = subjects[:: 1 if number % 2 == 0 else -1]
                 for size in SIZES:
-                    self._size(turn, _payloads(folder, size), size)
-                self._single(turn, _payloads(folder, LARGE))
-                self._transactions(turn, _payloads(folder, LARGE))
+                    self._size(turn, payloads_in(folder, size), size)
+                self._single(turn, payloads_in(folder, LARGE))
+                self._transactions(turn, payloads_in(folder, LARGE))
                 self._commits(turn)
             for subject in subjects:
                 self._beside(subject)
             self._idle(broker)
             cold = stack.enter_context(ours(folder, "cold", "--cache-bytes-max=0", "--no-background-compaction"))
-            self._backlog([cold, *subjects[1:]], _payloads(folder, LARGE))
+            self._backlog([cold, *subjects[1:]], payloads_in(folder, LARGE))
 
     def _add(self, row: str, what: str, subject: str, unit: str, value: float) -> None:
         self._results.add(row, what, subject, unit, value)
@@ -145,25 +143,12 @@ class KafkaPort:
     def _size(self, subjects: list[Broker], payloads: Path, size: int) -> None:
         records, row = int(SIZES[size] * self._scale), "K1" if size == LARGE else "K2"
         for broker in subjects:
-            topic = ""
+            client = broker.librdkafka
             for compression in ("none", "lz4"):
-                topic = broker.librdkafka.new_topic()
-                self._rate(
-                    row,
-                    produce(size, compression),
-                    broker,
-                    size,
-                    lambda broker=broker, topic=topic, compression=compression: broker.librdkafka.produce(  # type: ignore[misc]
-                        topic, records, payloads, compression
-                    ),
-                )
-            self._rate(
-                "K3",
-                consume(size),
-                broker,
-                size,
-                lambda broker=broker, topic=topic: broker.librdkafka.consume(topic, records),  # type: ignore[misc]
-            )
+                topic = client.new_topic()
+                sending = partial(client.produce, topic, records, payloads, compression)
+                self._rate(row, produce(size, compression), broker, size, sending)
+            self._rate("K3", consume(size), broker, size, partial(client.consume, topic, records))
             if size == LARGE:
                 self._java(broker, payloads, records)
             self._sdk(broker, row, size, records)
@@ -269,13 +254,6 @@ def _new_topic(broker: Broker, partitions: int) -> str:
     name = f"k-{time.monotonic_ns()}"
     broker.java.create_topic(name, partitions)
     return name
-
-
-def _payloads(folder: Path, size: int) -> Path:
-    payloads = folder / f"payloads-{size}"
-    if not payloads.exists():
-        payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
-    return payloads
 
 
 async def _sdk_commits(addresses: str, topic: str) -> list[float]:

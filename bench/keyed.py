@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results, alternate
 from bench.ours import Cluster
 from bench.peers import confluent, kafka
@@ -49,8 +49,7 @@ class Keyed:
             peer = None
             if self._has_kafka:
                 peer = stack.enter_context(confluent.running(stack.enter_context(kafka.running(folder))))
-            payloads = folder / "payloads"
-            payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, VALUE_BYTES, random_bytes=False)))
+            payloads = payloads_in(folder, VALUE_BYTES)
             for row, what in KEYED.items():
                 self._keyed(row, what, ours, peer, payloads)
             self._both("V3", "produce 100 B of text", {f"{OURS} send_many": self._client(ours, "keyed", via="values")})

@@ -24,6 +24,7 @@ import resource
 import selectors
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -52,6 +53,14 @@ def values(count: int, size: int, *, random_bytes: bool) -> list[bytes]:
         return [chance.randbytes(size) for _ in range(count)]
     text = b" ".join(chance.choice(WORDS) for _ in range(max(200_000, size // 2)))
     return [text[at : at + size] for at in (chance.randrange(len(text) - size) for _ in range(count))]
+
+
+def payloads_in(folder: Path, size: int) -> Path:
+    """Return a file with the values that programs of peers send, of `size` bytes each, one a line."""
+    payloads = folder / f"payloads-{size}"
+    if not payloads.exists():
+        payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
+    return payloads
 
 
 async def produce(client: Client, topic: str, options: argparse.Namespace) -> dict[str, float]:

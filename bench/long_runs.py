@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import limits
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results, alternate
 from bench.ours import Cluster
 from bench.peers import kafka
@@ -60,8 +60,7 @@ class LongRuns:
             }
             if self._has_kafka:
                 peer = stack.enter_context(kafka.running(folder))
-                payloads = folder / "payloads"
-                payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, VALUE_BYTES, random_bytes=False)))
+                payloads = payloads_in(folder, VALUE_BYTES)
 
                 def produce_there() -> float:
                     topics[KAFKA] = peer.new_topic()

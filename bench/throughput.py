@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import limits
-from bench.load import DISTINCT_VALUES, FIRST_RECORDS, values
+from bench.load import FIRST_RECORDS, payloads_in
 from bench.measures import Measure, Results, alternate
 from bench.ours import Cluster, answer
 from bench.peers import kafka, opened
@@ -58,8 +58,7 @@ class Throughput:
                 self._size(ours, cold, peers, folder, size, int(records * self._scale))
 
     def _size(self, ours: Cluster, cold: Cluster, peers: list[Peer], folder: Path, size: int, records: int) -> None:
-        payloads = folder / f"payloads-{size}"
-        payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, size, random_bytes=False)))
+        payloads = payloads_in(folder, size)
         topics: list[str] = []
 
         def produce(via: str) -> Callable[[], float]:

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import ledgermq
 import ledgermq.sync
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results, alternate
 from bench.ours import Cluster, answer, stop_client, wait_until_warm
 from bench.peers import rocketmq
@@ -364,8 +364,7 @@ class Beside:
             precise: dict[str, Callable[[], Mapping[str, float]]] = {OURS: partial(_precision, ours, self._seconds)}
             if self._with_peers:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledgermq-bench-")))
-                payloads = folder / "payloads"
-                payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, SMALL_BYTES, random_bytes=False)))
+                payloads = payloads_in(folder, SMALL_BYTES)
                 peer = stack.enter_context(rocketmq.running(folder))
                 due[peer.subject] = partial(self._peer_sent, peer, payloads)
                 precise[peer.subject] = partial(self._peer_precision, peer, payloads)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench import latency
 from bench.latency import raw_latencies
-from bench.load import DISTINCT_VALUES, values
+from bench.load import payloads_in
 from bench.measures import Results
 from bench.ours import Cluster, answer, wait_until_warm
 from bench.peers import kafka
@@ -97,8 +97,7 @@ class Transactions:
             }
             beside = {OURS: partial(self._our_beside, ours)}
             if self._with_peers:
-                payloads = folder / "payloads"
-                payloads.write_bytes(b"\n".join(values(DISTINCT_VALUES, VALUE_BYTES, random_bytes=False)))
+                payloads = payloads_in(folder, VALUE_BYTES)
                 broker = stack.enter_context(kafka.running(folder))
                 committing[kafka.SUBJECT] = partial(self._kafka_commits, broker, topics, payloads)
                 beside[kafka.SUBJECT] = partial(self._kafka_beside, broker, topics)
