@@ -138,7 +138,7 @@ async def build_page(
     for file in sorted(stored, key=lambda file: PartitionId(file.note.topic_id, file.note.partition)):
         if not file.note.failed:
             key = PartitionId(file.note.topic_id, file.note.partition)
-            page.partitions.append(await _merged(pages, counters.get(key), _listed(file, plan)))
+            page.partitions.append(await _merged(pages, counters.get(key), file.listed(plan.number, plan.created_ms)))
     page.partitions.extend(files_of(takeover, plan.number) for takeover in plan.takeovers if takeover.files)
     page.partitions.sort(key=lambda part: PartitionId(part.topic_id, part.partition))
     return page
@@ -153,22 +153,6 @@ def files_of(takeover: fmt.PlannedTakeover, plan: int) -> fmt.PartitionFiles:
     for file in part.files:
         file.plan = plan
     return part
-
-
-def _listed(file: StoredFile, plan: fmt.CompactionPlan) -> fmt.ParquetFile:
-    return fmt.ParquetFile(
-        key=file.key,
-        first_offset=file.note.first_offset,
-        last_offset=file.note.last_offset,
-        size=file.size,
-        timestamp_min_us=file.timestamp_min_us,
-        timestamp_max_us=file.timestamp_max_us,
-        plan=plan.number,
-        committed_ms=plan.created_ms,
-        appended_min_us=file.appended_min_us,
-        appended_max_us=file.appended_max_us,
-        typed=file.typed,
-    )
 
 
 async def _merged(

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from ledgermq.errors import DataDamaged
 from ledgermq_ledger import keys
+from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.object_store.contract import Buffer, ObjectInfo, ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED, FooterNote
 from ledgermq_ledger.parquet.files.footer_checksum import check_footer, footer_bytes
@@ -33,6 +34,22 @@ class StoredFile:
     appended_min_us: int = 0
     appended_max_us: int = 0
     typed: bool = False
+
+    def listed(self, plan: int, committed_ms: int) -> fmt.ParquetFile:
+        """Return what a list says of the file. `plan`: the number of the plan, or of the merge, that made it."""
+        return fmt.ParquetFile(
+            key=self.key,
+            first_offset=self.note.first_offset,
+            last_offset=self.note.last_offset,
+            size=self.size,
+            timestamp_min_us=self.timestamp_min_us,
+            timestamp_max_us=self.timestamp_max_us,
+            plan=plan,
+            committed_ms=committed_ms,
+            appended_min_us=self.appended_min_us,
+            appended_max_us=self.appended_max_us,
+            typed=self.typed,
+        )
 
 
 async def list_files(store: ObjectStore) -> AsyncIterator[ObjectInfo]:

@@ -80,16 +80,17 @@ async def _run(compaction: Compaction, bundle: int, merges: Sequence[Merge]) -> 
     made: list[StoredFile] = await compaction.engine.run(store, tasks, lambda task, outcome: None)
     lists = []
     for merge, stored in zip(merges, made, strict=True):
+        new = stored.listed(merge.task.number, max(file.committed_ms for file in merge.task.files))
         listed = fmt.MergedList(
             topic_id=merge.place.topic_id,
             partition=merge.place.partition,
             number=merge.task.number,
             put_id=merge.task.put_id,
-            files=with_file(merge.listed, _listed(stored, merge.task), merge.counters),
+            files=with_file(merge.listed, new, merge.counters),
         )
         await put_list(store, listed, compaction.sources)
         lists.append(listed)
-    move = list_move(merges, lists)
+    move = ListMove(merges, lists)
     if await advance_checkpoint(compaction.ledger(bundle), move.edit) is None:
         return []
     return [
@@ -167,21 +168,6 @@ async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -
         return None
 
 
-def _listed(stored: StoredFile, task: MergeTask) -> fmt.ParquetFile:
-    return fmt.ParquetFile(
-        key=stored.key,
-        first_offset=stored.note.first_offset,
-        last_offset=stored.note.last_offset,
-        size=stored.size,
-        timestamp_min_us=stored.timestamp_min_us,
-        timestamp_max_us=stored.timestamp_max_us,
-        plan=task.number,
-        committed_ms=max(file.committed_ms for file in task.files),
-        appended_min_us=stored.appended_min_us,
-        appended_max_us=stored.appended_max_us,
-    )
-
-
 class ListMove:
     """The change that brings lists of merged files into force. `listed`: the partitions of the last draft in which it
     did.
@@ -203,10 +189,6 @@ class ListMove:
                 self.listed.add(merge.place)
         replace_partitions(draft, parts.values())
         return bool(self.listed)
-
-
-def list_move(merges: Sequence[Merge], lists: Sequence[fmt.MergedList]) -> ListMove:
-    return ListMove(merges, lists)
 
 
 def _is_right(draft: fmt.Checkpoint, counters: fmt.PartitionCheckpoint, merge: Merge) -> bool:
