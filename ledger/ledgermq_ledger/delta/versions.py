@@ -319,10 +319,10 @@ def _with_merged(files: Sequence[ListedFile], listed: Listed) -> list[ListedFile
     found: list[ListedFile] = []
     end = 0
     for file in files:
-        merged = stand.get(file.first)
-        run = [] if merged is None else [each for each in files if file.first <= each.first and each.end <= merged.end]
         if file.first < end:
             continue
+        merged = stand.get(file.first)
+        run = [] if merged is None else [each for each in files if file.first <= each.first and each.end <= merged.end]
         if merged is not None and _is_run(run, merged.first, merged.end):
             found.append(merged)
             end = merged.end

@@ -105,8 +105,8 @@ class Gate:
         if self._checkpoint is not None and is_held(self._checkpoint, topic_id):
             return f"topic id {topic_id} is held"
         if (version := keys.parse_keyed(key)) is not None:
-            return self._why_tables_keep_version(version)  # of merged files no table names one
-        file = keys.parse_parquet(key)
+            return self._why_tables_keep_version(version)
+        file = keys.parse_parquet(key)  # a merged file goes after a small one of its range, which tables let go first
         return "" if file is None else self._why_tables_keep(file)
 
     def _why_tables_keep_version(self, version: keys.KeyedName) -> str:

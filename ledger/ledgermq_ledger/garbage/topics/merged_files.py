@@ -98,8 +98,10 @@ async def find(store: ObjectStore, catalog: Catalog, in_folders: Iterable[Object
             judge = await _judge_of(store, catalog, place)
         except (DataDamaged, FormatNotSupported):
             continue
-        for name, info in objects if judge is not None else ():
-            if judge is not None and (why := judge.why_garbage(name)):
+        if judge is None:
+            continue
+        for name, info in objects:
+            if why := judge.why_garbage(name):
                 removable.append(Removable.of(Kind.MERGED, info, why))
     return sorted(removable, key=lambda each: each.key)
 

@@ -8,6 +8,7 @@ for the small files of its range while all of these are listed, so while it begi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
@@ -74,11 +75,20 @@ async def put_list(store: ObjectStore, listed: fmt.MergedList, sources: Sources)
 
 def standing(files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
     """Return the merged files that readers may take: those whose small files are all listed."""
-    return [
-        file
-        for file in files
-        if file.first_offset >= counters.parquet_start and file.last_offset < counters.parquet_end
-    ]
+    return [file for file in files if _stands(file, counters)]
+
+
+def standing_at(
+    files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint, offset: int
+) -> fmt.ParquetFile | None:
+    """Return the merged file that stands for the small one with this offset; None: none does. `files`: ascending."""
+    place = bisect_left(files, offset, key=lambda file: file.last_offset)
+    file = files[place] if place < len(files) else None
+    return file if file is not None and file.first_offset <= offset and _stands(file, counters) else None
+
+
+def _stands(file: fmt.ParquetFile, counters: fmt.PartitionCheckpoint) -> bool:
+    return file.first_offset >= counters.parquet_start and file.last_offset < counters.parquet_end
 
 
 class MergedReader:
@@ -97,8 +107,7 @@ class MergedReader:
         """
         if not counters.merged.number:
             return None
-        files = standing(await self._files(counters), counters)
-        return next((file for file in files if file.first_offset <= offset <= file.last_offset), None)
+        return standing_at(await self._files(counters), counters, offset)
 
     async def over(self, files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
         """Return a partition's files with merged ones in the place of the small ones that they stand for. The first of

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
-from ledgermq_ledger.parquet.merging.merged_list import standing
+from ledgermq_ledger.parquet.merging.merged_list import standing, standing_at
 from ledgermq_ledger.topics.settings import ICEBERG, TopicSettings
 from ledgermq_ledger.topics.topic import Topic
 
@@ -54,25 +54,24 @@ def choose_run(
     """Return the next run to merge; empty: none is due. `files`: the small ones of the partition, ascending.
     `merged`: its list.
     """
-    stand = standing(merged, counters)
-    if len(stand) >= MERGED_FILES_MAX:
+    if len(standing(merged, counters)) >= MERGED_FILES_MAX:
         return []
     run: list[fmt.ParquetFile] = []
     size = 0
     for file in files:
         is_large = file.size >= settings.parquet_target_bytes
-        is_taken = any(each.first_offset <= file.first_offset <= each.last_offset for each in stand)
+        is_taken = standing_at(merged, counters, file.first_offset) is not None
         if is_large or is_taken or file.typed or file.first_offset < counters.log_start:
-            run = []
+            run, size = [], 0
             continue
         if run and bool(run[-1].appended_max_us) != bool(file.appended_max_us):
-            run = []
-        size = sum(each.size for each in run)
+            run, size = [], 0
         if run and size + file.size > settings.parquet_target_bytes:
             if len(run) > 1:
                 return run
-            run = []
+            run, size = [], 0
         run.append(file)
+        size += file.size
         if len(run) == settings.parquet_merge_files:
             return run
     return []
