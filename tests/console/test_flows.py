@@ -352,6 +352,7 @@ async def test_keys_lead_through_the_pages_and_can_be_switched_off() -> None:
         await page.wait_for_selector("a[data-row]")
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")
+        await page.get_by_role("heading", level=1).filter(has_text="orders").wait_for()  # the list has a search, too
         await page.wait_for_selector("[data-search]")
         assert page.url.endswith("#/topics/orders")
         await page.keyboard.press("/")

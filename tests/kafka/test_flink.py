@@ -1,4 +1,4 @@
-"""A job of Flink, in an environment of its own, with Flink's connector for Kafka and its transactions."""
+"""A job of Flink, in a separate environment, with Flink's connector for Kafka and its transactions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_job_writes_each_line_once(tmp_path: Path) -> None:
             async with client.producer() as producer:
                 await producer.send_many("lines", LINES)
             job = [*UV, PYTHON, "--with", "apache-flink==2.3.0", "python", str(JOB), node.kafka_address, str(jar)]
-            done = subprocess.run(  # noqa: ASYNC221  the broker is in a thread of its own
+            done = subprocess.run(  # noqa: ASYNC221  the broker is in another thread
                 job,
                 env=os.environ | {"JAVA_HOME": str(home)},
                 cwd=tmp_path,

@@ -42,7 +42,7 @@ LOGIN = """
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Subtests of a test, each a run of its own, and why the others are not run.
+    """Subtests of a test, each a separate run, and why the others are not run.
 
     Attributes:
         subtests: for each run, a piece of what the subtests say: the name of their function, or their title. Without

@@ -127,6 +127,7 @@ function untilShown(end: AbortSignal): Promise<number> {
     const look = (): void => {
       if (document.hidden && !end.aborted) return;
       document.removeEventListener("visibilitychange", look);
+      end.removeEventListener("abort", look);
       done(Date.now() - began);
     };
     document.addEventListener("visibilitychange", look);

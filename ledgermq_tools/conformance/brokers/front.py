@@ -91,7 +91,7 @@ class Front:
         if method.kind is Kind.SERVER_STREAM:
             return grpc.unary_stream_rpc_method_handler(partial(self._server_stream, method))
         if method.name in JUDGED_STREAMS:
-            return grpc.stream_stream_rpc_method_handler(partial(self._produce_stream, method))
+            return grpc.stream_stream_rpc_method_handler(partial(self._judged_stream, method))
         return grpc.stream_stream_rpc_method_handler(partial(self._other_stream, method))
 
     async def _unary(self, method: Method, data: bytes, context: Context) -> bytes:
@@ -136,7 +136,7 @@ class Front:
         await context.write(method.encode_response(shown))
         return fault if shown is answer else None
 
-    async def _produce_stream(self, method: Method, requests: AsyncIterator[bytes], context: Context) -> None:
+    async def _judged_stream(self, method: Method, requests: AsyncIterator[bytes], context: Context) -> None:
         waiting: asyncio.Queue[tuple[bytes, Watch, Fault | None, Call] | None] = asyncio.Queue(WAITING_MAX)
         reading = asyncio.create_task(self._read(method, requests, waiting), name="requests of a stream")
         try:
