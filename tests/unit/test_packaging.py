@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import distribution, entry_points, packages_distributions
+from importlib.metadata import PackageNotFoundError, distribution, entry_points, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from infra.package_page import description_of
 
@@ -51,6 +52,21 @@ def closure(names: set[str]) -> set[str]:
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 names.add(normal(requirement.name))
     return found
+
+
+def test_every_locked_package_takes_the_oldest_python_that_we_name() -> None:
+    """`make lock` asks a later Python; Debian 12 has 3.11.2, and pip refused one package there."""
+    locked = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    oldest = PYPROJECT["project"]["requires-python"].removeprefix(">=") + ".0"
+    assert len(locked) > 100
+    for name, version in locked:
+        try:
+            found = distribution(name)
+        except PackageNotFoundError:
+            continue  # it is for another system
+        assert found.version == version, f"{name} is installed as {found.version}, and locked as {version}: make setup"
+        needs = found.metadata.get("Requires-Python") or ""
+        assert SpecifierSet(needs).contains(oldest), f"{name} {version} needs Python {needs}"
 
 
 def test_the_client_needs_neither_spark_nor_a_store_client() -> None:
