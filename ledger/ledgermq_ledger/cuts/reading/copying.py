@@ -16,6 +16,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.cuts.pinned import PinReader
 from ledgermq_ledger.cuts.reading.left_out import is_of
 from ledgermq_ledger.cuts.reading.root import RootAtCut
+from ledgermq_ledger.cuts.reading.store import CutStore
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import encode_checkpoint
 from ledgermq_ledger.object_store.contract import AlreadyExists, ObjectMissing, ObjectStore
@@ -55,7 +56,11 @@ async def copy_named(at: RootAtCut, target: ObjectStore, without: Collection[int
     for bundle in at.store.cut.bundles:
         base = at.store.base(bundle.bundle)
         await all_of(
-            [copy(key) async for key in _named(at, bundle, base) if key not in done and not is_of(key, without)],
+            [
+                copy(key)
+                async for key in named_by(at.store, bundle, base)
+                if key not in done and not is_of(key, without)
+            ],
             COPIES_AT_ONCE,
         )
         alone = fmt.Checkpoint()
@@ -76,8 +81,11 @@ async def put_same(target: ObjectStore, key: str, data: bytes) -> None:
             raise InvalidRequest(f"{target.url}: it has another {key}; give an empty root") from None
 
 
-async def _named(at: RootAtCut, bundle: fmt.CutBundle, base: fmt.Checkpoint) -> AsyncIterator[str]:
-    pinned = await PinReader(at.store.inner).of_base(base, at.store.cut)
+async def named_by(at: CutStore, bundle: fmt.CutBundle, base: fmt.Checkpoint) -> AsyncIterator[str]:
+    """Yield what a cut names in one bundle, but for the base itself; keys of files as below `parquet/`. Raises
+    DataDamaged if what it is read from is missing, the store's errors.
+    """
+    pinned = await PinReader(at.inner).of_base(base, at.cut)
     own = keys.checkpoint(bundle.bundle, base.number)
     for key in sorted({*pinned.files, *pinned.objects} - {own}):
         yield key
