@@ -94,7 +94,7 @@ class AutomaticWatch:
         found = len(self._seen().taken) - before
         self._report("no automatic cuts", f"only {found} were taken within {WAITS_S:.0f} s of health, {before} before")
 
-    def judge(self) -> None:
+    async def judge(self) -> None:
         seen = Seen()
         for each in self._records():
             before, record = seen.newest(), seen.add(*each)
@@ -104,15 +104,13 @@ class AutomaticWatch:
             if before is not None and abs(record.begun_ms - before.begun_ms) < self._schedule.every_ms:
                 apart = record.begun_ms - before.begun_ms
                 self._report("automatic cut too soon", f"{record.name} began {apart} ms after {before.name}")
-            kept = [one for one in seen.live if seen.all[one].until_ms > record.begun_ms]
+            kept = [one for one in seen.live if _is_kept(seen.all[one], record.begun_ms)]
             if len(kept) > self._schedule.cuts + 1:
                 self._report("too many automatic cuts", f"{len(kept)} are kept when {record.name} begins")
-        self._judge_periods(seen)
+        self._judge_periods(seen, await self._world.line("last").store_time_ms())
 
-    def _judge_periods(self, seen: Seen) -> None:
-        if (newest := seen.newest()) is None:
-            return
-        now_ms = newest.begun_ms
+    def _judge_periods(self, seen: Seen, now_ms: int) -> None:
+        """`now_ms`: by the store's clock, since no cut may have begun for long, or one by a clock that was ahead."""
         for tier in self._schedule.tiers[1:]:
             times = [record.begun_ms for one, record in seen.all.items() if one in seen.taken]
             had = {at // tier.period_ms for at in times if now_ms - tier.keep_ms + tier.period_ms < at <= now_ms}
@@ -123,3 +121,8 @@ class AutomaticWatch:
 
     def _report(self, kind: str, text: str) -> None:
         self._world.violations.append(Violation(kind, text))
+
+
+def _is_kept(record: fmt.CutRecord, now_ms: int) -> bool:
+    """Return whether a cut counts for what is kept at this time; not if a clock that was ahead has dated it."""
+    return record.begun_ms <= now_ms < record.until_ms

@@ -129,7 +129,7 @@ class CutsRun(ClusterRun):
         for each in self.brokers.values():
             if each.broker is not None:
                 each.broker.apply(each.broker.settings.model_copy(update={"cut_every_ms": 0}))
-        self._automatic.judge()
+        await self._automatic.judge()
 
     async def _replace_controller(self) -> None:
         """The controller stops, right after it has taken an automatic cut, and starts again."""
