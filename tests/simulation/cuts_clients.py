@@ -37,6 +37,15 @@ class Book:
     begun: set[str] = field(default_factory=set)
     committed: set[str] = field(default_factory=set)
     cuts: dict[str, Taken] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    """Topics that were deleted together with the cuts that had them."""
+    gone: set[str] = field(default_factory=set)
+    """Cuts that were dropped with such a topic."""
+    unanswered: int = 0
+    """Calls of that kind of which no answer has come, so that any cut may be gone."""
+
+    def may_be_gone(self, cut: str) -> bool:
+        return bool(self.unanswered) or cut in self.gone
 
 
 class Transfers(TransactionalClient):

@@ -31,6 +31,7 @@ from tests.simulation.cluster_clients import Reader, Sender
 from tests.simulation.cluster_end import HEALING_S
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.cuts_clients import EXPIRING, LASTING, TOPICS, Book, Operator, Transfers, judge_cut
+from tests.simulation.deleted_with_cuts import Deleter, deletes_topics, judge_deletions
 from tests.simulation.drawn_epochs import (
     REQUESTS_FACTOR,
     TAKERS,
@@ -43,6 +44,7 @@ from tests.simulation.drawn_epochs import (
 )
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.racing_commits import RACED, RACED_RECORDS_S, KeepingCutter, Racer, ahead_of_data, races
 from tests.simulation.restore_watch import judge_restored
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_clients import Shared
@@ -74,7 +76,7 @@ class CutsRun(ClusterRun):
         if takes_over(seed):
             self.network.on_start = LatePlaces(self.world).at
             self.requests_factor = REQUESTS_FACTOR
-            self.plan = calm(self.plan)
+            self.plan = calm(self.plan, seed)
         self._book = Book()
 
     def _start_clients(self) -> list[asyncio.Task[None]]:
@@ -83,11 +85,18 @@ class CutsRun(ClusterRun):
             Sender(world, network, plan, "idem", ["main", "brief"]),
             Reader(world, network, plan, "reader", ["main"]),
             *(Transfers(world, network, plan, self._own, name, self._book) for name in ("t0", "t1")),
-            *(Operator(world, network, plan, name, self._book) for name in ("o0", "o1")),
         ]
+        if not races(world.seed):  # they would leave the cutter few turns
+            self._clients += [Operator(world, network, plan, name, self._book) for name in ("o0", "o1")]
         if takes_over(world.seed):
-            self._clients.append(Cutter(world, network, plan, "cutter"))
+            raced = KeepingCutter(world, network, plan, "cutter", self._book) if races(world.seed) else None
+            self._clients.append(raced or Cutter(world, network, plan, "cutter"))
             self._clients += [Taker(world, network, plan, self._own, Shared(), name, name, 0) for name in TAKERS]
+        if races(world.seed):
+            self._clients.append(Racer(world, network, plan, "racer"))
+            self._clients.append(Sender(world, network, replace(plan, records_s=RACED_RECORDS_S), "raced", [RACED]))
+        if deletes_topics(world.seed):
+            self._clients.append(Deleter(world, network, plan, "deleter", self._book))
         return [client.start() for client in self._clients]
 
     def _final_logs(self) -> dict[Partition, FinalLog]:
@@ -100,11 +109,14 @@ class CutsRun(ClusterRun):
         client = self._plain_client("cuts at the end")
         listed = {cut.name: cut.state for cut in await self._insist(client.cuts.list)}
         for name in self._book.cuts.keys() - {name for name, state in listed.items() if state == "taken"}:
-            self._report("a cut is lost", f"cut {name} was taken, and nobody dropped it; it is {listed.get(name)}")
+            if not self._book.may_be_gone(name):
+                self._report("a cut is lost", f"cut {name} was taken, and nobody dropped it; it is {listed.get(name)}")
+        self.world.violations += judge_deletions(self.world, self._book.deleted)
         taken = sorted(name for name, state in listed.items() if state == "taken" and name in self._book.cuts)
         before = {name: await self._judged(name) for name in taken}
         if taken:
-            await judge_restored(self.world, taken[0], before[taken[0]], TOPICS)
+            chosen = await self._to_restore(taken)
+            await judge_restored(self.world, chosen, before[chosen], TOPICS)
         await super()._compact_all()
         await self._more_rounds()
         if taken and [info async for info in self.world.line("last").list(names.HELD)]:
@@ -119,6 +131,16 @@ class CutsRun(ClusterRun):
         await client.close()
         await self._more_rounds()
         await self._find_what_is_left()
+
+    async def _to_restore(self, taken: Sequence[str]) -> str:
+        """Return the first cut in which a group is ahead of data, else the first one."""
+        store = self.world.line("last")
+        for name in taken if races(self.world.seed) else ():
+            at = await open_named(store, await read_cluster(store), name)
+            if await ahead_of_data(self.world, at.store, at.cluster):
+                self.world.coverage.saw("a group was ahead of a cut's data")
+                return name
+        return taken[0]
 
     async def _end_automatic(self) -> None:
         """Judge the automatic cuts after some health and a takeover, and let no further one be taken."""

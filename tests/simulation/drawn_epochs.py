@@ -35,12 +35,16 @@ from tests.simulation.world import World
 
 FIRST_SEED = 30
 """Seeds below it were recorded for mutants before there were such programs; they stay as they were."""
+FIRST_SEED_APART = 50
+"""Seeds below it were recorded for mutants before there were others in such runs; they stay as they were."""
 TAKERS = ("k0", "k1")
 REQUESTS_FACTOR = 10
 """So many times the requests of other runs: these programs send many."""
 DELAY_S_MAX = 0.02
 LATE_S_MAX = 1.0
 """Much less than a hold lasts."""
+SLOW, SLOW_S = 0.03, 0.4
+"""Share of requests to the store that take long, so that what was decided before a hold is durable after it."""
 
 
 def takes_over(seed: int) -> bool:
@@ -50,10 +54,22 @@ def takes_over(seed: int) -> bool:
     )
 
 
-def calm(plan: RunPlan) -> RunPlan:
+def comes_apart(seed: int) -> bool:
+    """Return whether there are such programs, and perhaps others beside them."""
+    return seed >= FIRST_SEED_APART and takes_over(seed)
+
+
+def has_slow_requests(seed: int) -> bool:
+    """Return whether some requests to the store take long in this run; cuts take longer then, so there are fewer."""
+    return comes_apart(seed) and random.Random(f"slow requests {seed}").random() < 0.5
+
+
+def calm(plan: RunPlan, seed: int) -> RunPlan:
     """Return a plan of a run in which little else happens, so that many cuts are taken."""
     return replace(
         undisturbed(plan),
+        slow=SLOW if has_slow_requests(seed) else 0.0,
+        slow_s=SLOW_S,
         faults=replace(plan.faults, delay_s_max=DELAY_S_MAX),
         net_delay_s_max=DELAY_S_MAX,
         event_every_s=10.0,
@@ -83,11 +99,14 @@ class Cutter(SimulatedClient):
             try:
                 await self.client.cuts.take(name)
                 await judge_draws(self._world, name)
-                await self.client.cuts.drop(name)
+                await self.let_go(name)
             except LedgerMQError as error:
                 self._world.judge_error(error)
                 self._world.note(self.name, f"{type(error).__name__}: {error.message[:100]}")
             await asyncio.sleep(self.random.expovariate(5.0))
+
+    async def let_go(self, name: str) -> None:
+        await self.client.cuts.drop(name)
 
 
 class LatePlaces:

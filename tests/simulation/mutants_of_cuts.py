@@ -19,7 +19,7 @@ from ledgermq_broker.transactions.state.coordinating.producers import Identity
 from ledgermq_broker.transactions.state.types import Kind
 from ledgermq_ledger import cluster, keys
 from ledgermq_ledger.cluster import ClusterSettings
-from ledgermq_ledger.cuts import pins
+from ledgermq_ledger.cuts import pins, record
 from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
 from ledgermq_ledger.cuts.reading import left_out, restore
@@ -32,6 +32,7 @@ from ledgermq_ledger.log.chains import checkpoint as checkpoints
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.topics.catalog import Catalog
 from tests.simulation.automatic_cuts_watch import cuts_by_themselves
+from tests.simulation.deleted_with_cuts import deletes_topics
 from tests.simulation.drawn_epochs import takes_over
 from tests.simulation.mutants import mutant
 from tests.simulation.restore_watch import leaves_out
@@ -270,6 +271,17 @@ def restored_again_over_a_cluster(patch: Patch) -> None:
         return False
 
     patch.setattr(restore, "_is_done", is_done)
+
+
+@mutant("cuts", deletes_topics)
+def deleted_with_the_taken_cuts_alone(patch: Patch) -> None:
+    """A topic is deleted together with the cuts that are taken, and not with the one that is being taken."""
+    real = record.holding
+
+    def holding(catalog: Catalog, topic_id: int) -> list[fmt.CutRecord]:
+        return [each for each in real(catalog, topic_id) if each.state == fmt.TAKEN]
+
+    patch.setattr(record, "holding", holding)
 
 
 @mutant("cuts", leaves_out)
