@@ -82,6 +82,7 @@ COMMANDS: dict[str, Place] = {
     "gc": Place(ROOTS, "ledger", "Remove objects that are no longer needed."),
     "backup": Place(ROOTS, "ledger", "Copy what a cut names into a root of its own."),
     "restore": Place(ROOTS, "ledger", "Make a new cluster with the state of a cut."),
+    "replica": Place(ROOTS, "ledger", "Show which cuts of a replicated root are whole."),
     "repair": Place(ROOTS, "ledger", "Mend damaged objects, and let compaction take parked partitions up again."),
 }
 """In the order in which `ledgermq --help` shows them."""

@@ -1,5 +1,5 @@
 """Add the commands that work on a root itself, without a broker: `ledgermq compact`, `inspect`,
-`fsck`, `gc`, `backup`, `restore`, `repair`, `store` and `sql`.
+`fsck`, `gc`, `backup`, `restore`, `replica`, `repair`, `store` and `sql`.
 
 The command line finds them through the entry-point group "ledgermq.commands". They read and write
 the store by the same code as brokers do; `inspect`, `fsck` and `sql` never
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     from ledgermq_tools.ledger.compact import command as compact
     from ledgermq_tools.ledger.inspect import command as inspect
     from ledgermq_tools.ledger.restore import command as restore
+    from ledgermq_tools.ledger.restore import replica
     from ledgermq_tools.query import sql
     from ledgermq_tools.store import store
 
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
     gc.register(app)
     backup.register(app)
     restore.register(app)
+    replica.register(app)
     repair.register(app)
     store.register(app)
     sql.register(app)

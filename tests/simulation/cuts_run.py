@@ -45,6 +45,7 @@ from tests.simulation.drawn_epochs import (
 from tests.simulation.history import FinalLog, Partition
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.racing_commits import RACED, RACED_RECORDS_S, KeepingCutter, Racer, ahead_of_data, races
+from tests.simulation.replica_watch import is_replicated, judge_replica
 from tests.simulation.restore_watch import judge_restored
 from tests.simulation.roaming import Roaming, roams, with_moves
 from tests.simulation.transactions_clients import Shared
@@ -117,6 +118,8 @@ class CutsRun(ClusterRun):
         if taken:
             chosen = await self._to_restore(taken)
             await judge_restored(self.world, chosen, before[chosen], TOPICS)
+            if is_replicated(self.world.seed):
+                await judge_replica(self.world, before, TOPICS)
         await super()._compact_all()
         await self._more_rounds()
         if taken and [info async for info in self.world.line("last").list(names.HELD)]:

@@ -22,7 +22,7 @@ from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts import pins, record
 from ledgermq_ledger.cuts.automatic import Schedule
 from ledgermq_ledger.cuts.pinned import Pinned
-from ledgermq_ledger.cuts.reading import left_out, restore
+from ledgermq_ledger.cuts.reading import left_out, replica, restore
 from ledgermq_ledger.cuts.reading.root import RootAtCut
 from ledgermq_ledger.cuts.record import pending_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
@@ -35,6 +35,7 @@ from tests.simulation.automatic_cuts_watch import cuts_by_themselves
 from tests.simulation.deleted_with_cuts import deletes_topics
 from tests.simulation.drawn_epochs import takes_over
 from tests.simulation.mutants import mutant
+from tests.simulation.replica_watch import is_replicated
 from tests.simulation.restore_watch import leaves_out
 
 LOADED = True
@@ -292,3 +293,13 @@ def copied_without_naming_what_is_left_out(patch: Patch) -> None:
         return False
 
     patch.setattr(left_out, "bring_into_force", bring_into_force)
+
+
+@mutant("cuts", is_replicated)
+def restored_from_a_cut_that_lacks_objects(patch: Patch) -> None:
+    """A cut of a replicated root counts as whole when its own object and the bases have come."""
+
+    async def lacking(store: ObjectStore, wanted: Collection[str]) -> list[str]:
+        return []
+
+    patch.setattr(replica, "_lacking", lacking)

@@ -75,11 +75,11 @@ async def judge_restored(world: World, cut: str, expected: Rows, topics: Sequenc
         world.coverage.saw("a restore died")
     is_cluster = keys.CLUSTER in [info.key async for info in target.list(keys.CLUSTER)]
     if is_cluster:
-        await _judge(world, cut, target, expected, topics)
+        await judge_copy(world, cut, target, expected, topics)
     elif not await _is_refused_to_brokers(world, cut, target):
         return
     await _restore(world, source, cut, target, pattern, "second restore")
-    await _judge(world, cut, target, expected, topics)
+    await judge_copy(world, cut, target, expected, topics)
     world.coverage.saw("a cut was restored")
     await _repeat(world, source, cut, target, pattern, draw)
 
@@ -126,7 +126,7 @@ async def _restore(
                 raise
 
 
-async def _judge(world: World, cut: str, target: MemoryStore, expected: Rows, topics: Sequence[str]) -> None:
+async def judge_copy(world: World, cut: str, target: MemoryStore, expected: Rows, topics: Sequence[str]) -> None:
     def report(kind: str, text: str) -> None:
         world.violations.append(Violation(kind, f"restored from cut {cut}: {text}"))
 

@@ -31,7 +31,7 @@ async def begin_cut(root: Root, name: str) -> tuple[int, dict[int, int]]:
 
 
 async def fix_cut(root: Root, name: str, cut_id: int, bases: dict[int, int]) -> None:
-    cut = fmt.Cut(id=cut_id, put_id=root.sources.new_id(), name=name)
+    cut = fmt.Cut(id=cut_id, put_id=root.sources.new_id(), name=name, created_ms=root.sources.now_ms())
     for bundle in sorted(bases, reverse=True):
         versions = [
             fmt.CutPartition(topic_id=topic.id, partition=partition, version=number)
@@ -42,7 +42,7 @@ async def fix_cut(root: Root, name: str, cut_id: int, bases: dict[int, int]) -> 
         slot = (await root.writer(bundle)).durable.slot
         cut.bundles.insert(0, fmt.CutBundle(bundle=bundle, base=bases[bundle], slot=slot, partitions=versions))
     await put_cut(root.store, cut, root.sources)
-    record = taken(await root.catalog(), name, cut_id, root.sources.now_ms())
+    record = taken(await root.catalog(), name, cut_id, cut.created_ms)
     await root.put_internal(METADATA, key_of(name), encode(record))
 
 

@@ -12,12 +12,19 @@ from tests.worlds.roots import Root
 
 
 async def restore_into(
-    store: ObjectStore, wanted: str, target: ObjectStore, seed: int = 31, topics: str | None = None
+    store: ObjectStore,
+    wanted: str,
+    target: ObjectStore,
+    seed: int = 31,
+    topics: str | None = None,
+    *,
+    is_replica: bool = False,
 ) -> Restored:
     """Restore a cut of a root. `seed`: of the process that does it. `topics`: a pattern of those that are kept."""
     cluster, sources = await read_cluster(store), virtual_sources(seed)
     only = only_topics(topics)
-    return await restore_cut(CutCopy(store, cluster, wanted, target, sources, end_with_their_partitions, only))
+    copy = CutCopy(store, cluster, wanted, target, sources, end_with_their_partitions, only, is_replica)
+    return await restore_cut(copy)
 
 
 async def back_up_into(

@@ -9,6 +9,8 @@ process with an old catalog never takes a cut for over that is not (design I7, I
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from google.protobuf.message import DecodeError
 
 from ledgermq.errors import CutExists, DataDamaged, InvalidRequest, Unavailable, UnknownCut
@@ -69,6 +71,17 @@ def _decode(offset: int, key: bytes, value: bytes) -> fmt.CutRecord:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC} has the key {key!r}, but is of {record.name!r}")
     record.id = record.id or offset
     return record
+
+
+def moment_ms_of(text: str) -> float | None:
+    """Return the time that stands for the newest cut at or before it, ISO 8601, UTC unless it names a zone; None if it
+    is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
 
 
 def pending_in(catalog: Catalog) -> list[fmt.CutRecord]:

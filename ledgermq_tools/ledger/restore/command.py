@@ -41,12 +41,21 @@ Only = Annotated[
     ),
 ]
 
+FromReplica = Annotated[
+    bool,
+    typer.Option(
+        "--replica",
+        help="The store replicates objects to ROOT in any order. Only a cut of which all has come is taken; without"
+        " @CUT the newest one.",
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     command(app, "restore")(restore)
 
 
-async def restore(source: Source, new_root: NewRoot, topics: Only = None) -> None:
+async def restore(source: Source, new_root: NewRoot, topics: Only = None, replica: FromReplica = False) -> None:
     """Make a new cluster with the state of a cut, in an empty root. The old cluster goes on, and nothing of it changes.
 
     The new cluster has another id. Brokers that are started on it continue at the cut: consumers at their
@@ -56,16 +65,24 @@ async def restore(source: Source, new_root: NewRoot, topics: Only = None) -> Non
     from ledgermq_ledger.cuts.reading.restore import CutCopy, restore_cut  # late, as in `backup`
     from ledgermq_tools.ledger.restore.group_offsets import end_with_their_partitions
 
-    root, at, wanted = source.rpartition("@")
-    if not at or not wanted or "/" in wanted:
-        raise InvalidConfig(f"{source!r} names no cut: give ROOT@CUT; `ledgermq cut list` shows the cuts")
+    root, wanted = split(source, is_replica=replica)
     sources = Sources()
     async with opened(root, sources) as store, opened(new_root, sources) as target:
         cluster = await fitting_cluster_of(store)
         only = only_topics(topics)
-        copy = CutCopy(store, cluster, wanted, target, sources, end_with_their_partitions, only)
+        copy = CutCopy(store, cluster, wanted, target, sources, end_with_their_partitions, only, replica)
         done = await restore_cut(copy)
     say(done, new_root)
+
+
+def split(source: str, *, is_replica: bool) -> tuple[str, str]:
+    """Return root and cut of ROOT@CUT. A replica's cut may be left out. Raises InvalidConfig."""
+    root, at, wanted = source.rpartition("@")
+    if at and root and wanted and "/" not in wanted:
+        return root, wanted
+    if is_replica and (not at or "/" in wanted):
+        return source, ""
+    raise InvalidConfig(f"{source!r} names no cut: give ROOT@CUT; `ledgermq cut list` shows the cuts")
 
 
 def only_topics(pattern: str | None) -> OnlyTopics | None:

@@ -6,8 +6,9 @@ never the catalog, of which segments may not have come. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+import re
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import dataclass, replace
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, UnknownCut
 from ledgermq_ledger import keys
@@ -15,6 +16,7 @@ from ledgermq_ledger.cuts import names
 from ledgermq_ledger.cuts.cut import read_cut
 from ledgermq_ledger.cuts.reading.copying import named_by
 from ledgermq_ledger.cuts.reading.store import CutStore
+from ledgermq_ledger.cuts.record import moment_ms_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
 MISSING_MAX = 5
@@ -38,28 +40,86 @@ class CutInReplica:
     def is_whole(self) -> bool:
         return not self.lacks and not self.problem
 
+    @property
+    def what_lacks(self) -> str:
+        """Say what is missing: "3 objects, the first of them segments/000001/…"."""
+        if self.problem:
+            return f"at least one object ({self.problem})"
+        return f"{self.lacks} object{'s' if self.lacks > 1 else ''}, the first of them {self.missing[0]}"
+
 
 async def cuts_of_replica(store: ObjectStore) -> AsyncIterator[CutInReplica]:
     """Yield the cuts whose objects are there, newest first. Raises the store's errors."""
+    for cut_id in await _ids(store):
+        yield await _look(store, await _header(store, cut_id))
+
+
+async def whole_cut(store: ObjectStore, wanted: str | int) -> CutInReplica:
+    """Return a cut that is whole. `wanted`: its id; or as text its name, its id, or a time (ISO 8601; UTC unless it
+    names a zone): the newest whole one that was taken at or before it; empty: the newest whole one. Names come first.
+
+    Raises UnknownCut, which says what the newest of those that fit lacks; the store's errors.
+    """
+    found = [await _header(store, cut_id) for cut_id in await _ids(store)]
+    newest: CutInReplica | None = None
+    for each in filter(_fits(found, wanted), found):
+        looked = await _look(store, each)
+        if looked.is_whole:
+            return looked
+        newest = newest or looked
+    which = f"the cut {wanted!r}" if wanted else "a cut"
+    if newest is None:
+        raise UnknownCut(f"{store.url}: {which} is not there: `ledgermq replica status` shows those that are")
+    raise UnknownCut(
+        f"{store.url}: {which} is not whole there yet: cut {newest.name!r} ({newest.id}) lacks {newest.what_lacks}."
+        " Wait until more has been replicated, or name another cut: `ledgermq replica status --all` shows them"
+    )
+
+
+def _fits(found: Collection[CutInReplica], wanted: str | int) -> Callable[[CutInReplica], bool]:
+    if isinstance(wanted, int):
+        return lambda each: each.id == wanted
+    if not wanted:
+        return lambda each: True
+    if any(each.name == wanted for each in found):
+        return lambda each: each.name == wanted
+    if re.fullmatch(r"\d{1,20}", wanted):
+        return lambda each: each.id == int(wanted)
+    until_ms = moment_ms_of(wanted)
+    return lambda each: until_ms is not None and 0 < each.created_ms <= until_ms
+
+
+async def _ids(store: ObjectStore) -> list[int]:
     ids = [names.parse_cut(info.key) async for info in store.list(names.CUTS)]
-    for cut_id in sorted((each for each in ids if each is not None), reverse=True):
-        yield await _look(store, cut_id)
+    return sorted((each for each in ids if each is not None), reverse=True)
 
 
-async def _look(store: ObjectStore, cut_id: int) -> CutInReplica:
-    name, created_ms = "", 0
+async def _header(store: ObjectStore, cut_id: int) -> CutInReplica:
+    """Return what the object of a cut says, and nothing about what it names."""
+    key = names.cut(cut_id)
     try:
         cut = await read_cut(store, cut_id)
-        if cut is not None:
-            name, created_ms = cut.name, cut.created_ms
-        wanted = await _named(await CutStore.open(store, cut_id))
+    except DataDamaged as error:
+        return CutInReplica(cut_id, lacks=1, missing=(key,), problem=error.message)
+    except FormatNotSupported as error:
+        return CutInReplica(cut_id, problem=error.message)
+    if cut is None:
+        return CutInReplica(cut_id, lacks=1, missing=(key,), problem=f"{key} was deleted")
+    return CutInReplica(cut_id, cut.name, cut.created_ms)
+
+
+async def _look(store: ObjectStore, header: CutInReplica) -> CutInReplica:
+    if header.problem:
+        return header
+    try:
+        wanted = await _named(await CutStore.open(store, header.id))
     except (ObjectMissing, DataDamaged) as error:
-        key = error.object_key or names.cut(cut_id)
-        return CutInReplica(cut_id, name, created_ms, lacks=1, missing=(key,), problem=error.message)
+        key = error.object_key or names.cut(header.id)
+        return replace(header, lacks=1, missing=(key,), problem=error.message)
     except (FormatNotSupported, UnknownCut) as error:
-        return CutInReplica(cut_id, name, created_ms, problem=error.message)
+        return replace(header, problem=error.message)
     lacking = await _lacking(store, wanted)
-    return CutInReplica(cut_id, name, created_ms, len(wanted), len(lacking), tuple(lacking[:MISSING_MAX]))
+    return replace(header, objects=len(wanted), lacks=len(lacking), missing=tuple(lacking[:MISSING_MAX]))
 
 
 async def _named(at: CutStore) -> set[str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from ledgermq.errors import DataDamaged, InvalidRequest, Unavailable, UnknownCut
 from ledgermq.sources import Sources
@@ -32,8 +31,9 @@ from ledgermq_ledger.cluster import (
 )
 from ledgermq_ledger.cuts.reading.copying import Copied, copy_named, put_same
 from ledgermq_ledger.cuts.reading.left_out import OnlyTopics, left_out, remove_topics
+from ledgermq_ledger.cuts.reading.replica import whole_cut
 from ledgermq_ledger.cuts.reading.root import open_at_cut
-from ledgermq_ledger.cuts.record import cut_in, cuts_in, taken_in
+from ledgermq_ledger.cuts.record import cut_in, cuts_in, moment_ms_of, taken_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -50,7 +50,7 @@ called again after a crash.
 class CutCopy:
     """Which cut is copied, and where to. `store`: the root that has the cut; it is only read. `cluster`: its settings.
     `wanted`: see `find_cut`. `target`: an empty root, or one where this very copy was broken off. `only`: without the
-    other topics of users.
+    other topics of users. `is_replica`: objects come to the root in any order, so the cut is found by `whole_cut`.
     """
 
     store: ObjectStore
@@ -60,6 +60,7 @@ class CutCopy:
     sources: Sources
     mend: Mend
     only: OnlyTopics | None = None
+    is_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,9 @@ def find_cut(catalog: Catalog, wanted: str) -> fmt.CutRecord:
         raise UnknownCut(
             f"there is no cut with the name or id {wanted}: `ledgermq cut list` shows those that there are"
         )
-    try:
-        moment = datetime.fromisoformat(wanted)
-    except ValueError:
+    moment_ms = moment_ms_of(wanted)
+    if moment_ms is None:
         return cut_in(catalog, wanted)  # raises, naming it
-    moment_ms = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
     before = [record for record in taken if record.taken_ms <= moment_ms]
     if not before:
         raise UnknownCut(
@@ -126,7 +125,7 @@ async def back_up_cut(copy: CutCopy) -> Restored:
 
 async def _copy(copy: CutCopy, cluster_json: Callable[[], str]) -> Restored:
     _check_apart(copy)
-    target, record = copy.target, find_cut(await _catalog(copy), copy.wanted)
+    target, record = copy.target, await _wanted(copy)
     try:
         at = await open_at_cut(copy.store, copy.cluster, record.id)
         without = left_out(at.catalog, copy.only)
@@ -138,13 +137,24 @@ async def _copy(copy: CutCopy, cluster_json: Callable[[], str]) -> Restored:
             return Restored(record, note.cluster, None)
         copied = await copy_named(at, target, {topic.id for topic in without})
     except (DataDamaged, ObjectMissing):
-        await _explain(copy, record)
+        if not copy.is_replica:
+            await _explain(copy, record)
         raise
     if without:
         await remove_topics(target, replace(note.cluster, bundles=at.cluster.bundles), without, copy.sources)
     set_back = await copy.mend(target, note.cluster, copy.sources)
     await put_same(target, keys.CLUSTER, note.cluster_json.encode())
     return Restored(record, note.cluster, copied, set_back)
+
+
+async def _wanted(copy: CutCopy) -> fmt.CutRecord:
+    """Return the record of the cut, of a replica one with what its object says."""
+    if not copy.is_replica:
+        return find_cut(await _catalog(copy), copy.wanted)
+    begun = await read_note(copy.target)
+    goes_on = not copy.wanted and begun is not None and begun.source_id == copy.cluster.cluster_id
+    found = await whole_cut(copy.store, begun.cut[0] if goes_on and begun is not None else copy.wanted)
+    return fmt.CutRecord(id=found.id, name=found.name, state=fmt.TAKEN, taken_ms=found.created_ms)
 
 
 async def _catalog(copy: CutCopy) -> Catalog:
