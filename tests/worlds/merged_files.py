@@ -13,11 +13,13 @@ from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.chains.checkpoint import partition_of
+from ledgermq_ledger.log.chains.envelope import FORMAT_VERSION, ObjectKind, seal
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectStore
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
+from ledgermq_ledger.parquet.merging.merged_list import list_key, place_of, read_list
 from ledgermq_ledger.parquet.merging.names import parse_merged
 from tests.stores.backends import seeded_sources
 from tests.stores.requests_made import Requests
@@ -28,6 +30,8 @@ from tests.worlds.roots import Root
 
 AGED_S = 60.0
 """Longer than any file has to stay."""
+UNREAD = ["lost", "damaged", "later"]
+"""How a list may be one that cannot be read (`spoil`)."""
 
 
 def a_sources(seed: int = 1) -> Sources:
@@ -79,6 +83,21 @@ async def delete_below(root: Root, offset: int, name: str = "t", bundle: int = 1
     for _ in range(2):
         await asyncio.sleep(AGED_S)
         assert not (await root.compact()).failures
+
+
+async def spoil(root: Root, how: str, bundle: int = 1) -> str:
+    """Make a partition's list in force one that cannot be read, and return its key."""
+    counters, store = await counters_of(root, bundle=bundle), root.store
+    assert isinstance(store, MemoryStore)
+    key = list_key(place_of(counters), counters.merged)
+    if how == "lost":
+        await store.delete([key])
+    elif how == "damaged":
+        await store.put(key, b"not a list")
+    else:
+        listed = await read_list(store, counters)
+        await store.put(key, seal(ObjectKind.MERGED_LIST, listed, FORMAT_VERSION + 1))
+    return key
 
 
 async def read_all(root: Root, name: str = "t", bundle: int = 1, first: int = 0) -> list[bytes]:

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ledgermq.errors import DataDamaged
 from ledgermq.sources import Sources
 from ledgermq_ledger.blocking import RunBlocking
 from ledgermq_ledger.cluster import ClusterSettings
@@ -37,7 +36,7 @@ from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.files.columns import APPENDED
-from ledgermq_ledger.parquet.merging.merged_list import read_list, standing
+from ledgermq_ledger.parquet.merging.merged_list import Unread, read_files, standing
 from ledgermq_ledger.parquet.merging.plan import has_delta_table, wants_merges
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.tables.formats.choose import open_log, table_of
@@ -294,9 +293,8 @@ class Registrar:
         """
         if not counters.merged.number or not has_delta_table(self._set) or not wants_merges(self._set):
             return []
-        try:
-            files = (await read_list(self._store, counters)).files
-        except (DataDamaged, ObjectMissing):
+        files = await read_files(self._store, counters)
+        if isinstance(files, Unread):
             return None
         return [file for file in standing(files, counters) if file.key.startswith(self._topic.folder)]
 

@@ -25,7 +25,7 @@ from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 from ledgermq_ledger.tables.describe import describe_table
 from ledgermq_ledger.tables.follower import TableFollower
 from tests.virtual_time import run_virtual, virtual
-from tests.worlds.merged_files import compaction
+from tests.worlds.merged_files import UNREAD, compaction, spoil
 from tests.worlds.roots import Root, read_parquet_rows
 from tests.worlds.set_tables import (
     AGED_S,
@@ -286,3 +286,14 @@ async def test_merged_files_of_a_removed_topic_go() -> None:
         assert not (await root.compact()).failures
         await sweep(compaction(root), grace_ms=0)
     assert await merged_names(root) == []
+
+
+@pytest.mark.parametrize("how", UNREAD)
+@virtual
+async def test_a_list_that_cannot_be_read_stops_no_registrar(how: str) -> None:
+    root = await a_merging_root(4)
+    await spoil(root, how)
+    await make_round(root)
+    await registrar(root).catch_up()
+    assert (await shown(root))[-1][1] == 10
+    assert await judge(root) == set()

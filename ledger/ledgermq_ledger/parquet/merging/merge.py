@@ -17,10 +17,10 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint, partitions_by_key, replace_partitions
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
+from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.files.stored_file import StoredFile
-from ledgermq_ledger.parquet.merging.merged_list import place_of, put_list, read_list
+from ledgermq_ledger.parquet.merging.merged_list import Unread, place_of, put_list, read_files
 from ledgermq_ledger.parquet.merging.plan import choose_run, has_delta_table, may_list, wants_merges, with_file
 from ledgermq_ledger.parquet.merging.task import MergeTask
 from ledgermq_ledger.parquet.pages import PageReader
@@ -131,10 +131,13 @@ async def find_merges(
         topic = wanted.get(counters.topic_id)
         if topic is None or place_of(counters) in without or not may_list(checkpoint, counters):
             continue
-        listed = await _files_listed(store, counters)
-        if listed is None and topic.settings.table_generation:
-            continue  # its table may name files of the list; `fsck` reports it
-        listed = listed or []
+        listed = await read_files(store, counters)
+        if listed is Unread.LATER:
+            continue  # it is not for this release to replace
+        if listed is Unread.LOST:
+            if topic.settings.table_generation:
+                continue  # its table may name files of the list; `fsck` reports it
+            listed = []
         files = await pages.files_from(counters, counters.parquet_start)
         run = choose_run(files, listed, counters, topic.settings)
         run_bytes = sum(file.size for file in run)
@@ -158,14 +161,6 @@ async def find_merges(
         )
         found.append(Merge(counters, task, listed))
     return found
-
-
-async def _files_listed(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile] | None:
-    """Return the files of the list in force; None if it cannot be read. Then the next one begins with nothing."""
-    try:
-        return list((await read_list(store, counters)).files)
-    except (ObjectMissing, DataDamaged):
-        return None
 
 
 class ListMove:

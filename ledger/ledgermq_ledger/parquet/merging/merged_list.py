@@ -11,8 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from enum import Enum
 
-from ledgermq.errors import DataDamaged, Unavailable
+from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 from ledgermq.sources import Sources
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
@@ -64,6 +65,25 @@ async def read_list(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> fm
         return fmt.MergedList(topic_id=counters.topic_id, partition=counters.partition)
     key = list_key(place_of(counters), counters.merged)
     return decode_list(await store.get(key), key)
+
+
+class Unread(Enum):
+    """Why the files of a list are not known. No record is lost: the small files have them all."""
+
+    LOST = "it is gone, or damaged"
+    LATER = "a later release wrote it"
+
+
+async def read_files(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile] | Unread:
+    """Return the files of the list that a checkpoint names, for those who can do without it. Raises the store's
+    errors.
+    """
+    try:
+        return list((await read_list(store, counters)).files)
+    except (ObjectMissing, DataDamaged):
+        return Unread.LOST
+    except FormatNotSupported:
+        return Unread.LATER
 
 
 async def put_list(store: ObjectStore, listed: fmt.MergedList, sources: Sources) -> None:
@@ -128,10 +148,8 @@ class MergedReader:
     async def _files(self, counters: fmt.PartitionCheckpoint) -> Sequence[fmt.ParquetFile]:
         key = list_key(place_of(counters), counters.merged)
         if key not in self._lists:
-            try:
-                self._lists[key] = list((await read_list(self._store, counters)).files)
-            except (ObjectMissing, DataDamaged):
-                self._lists[key] = ()
+            files = await read_files(self._store, counters)
+            self._lists[key] = () if isinstance(files, Unread) else files
             while len(self._lists) > LISTS_MAX:
                 self._lists.popitem(last=False)
         self._lists.move_to_end(key)
