@@ -123,7 +123,7 @@ def foreign_table(topic: Topic, why: str) -> DataDamaged:
 
 def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_ms: int, *, adds: bool = True) -> Draft:
     """Return what version `table.version + 1` says. `lists`: of partitions that some bundle is in charge of;
-    that one is missing says nothing. `now_ms`: the store's clock. `adds`: False: it may remove files only.
+    that one is missing says nothing. `now_ms`: the store's clock. `adds`: False: it adds no rows.
 
     A table of a later generation is left as it is. Raises DataDamaged (see `generation_of`; or the table names
     a file that is none of the topic's).
@@ -135,14 +135,16 @@ def draft_version(table: Table, topic: Topic, lists: Mapping[int, Listed], now_m
         return _rebuild(table, topic, lists, now_ms) if len(lists) == topic.partitions else Draft()
     named = _named_files(table, topic)
     rows = _rows(table, topic, lists, named)
+    if not adds:
+        rows = Draft(stopped=rows.stopped)
     removal = _removal(table, topic, lists, named, now_ms)
-    exchange = _exchange(table, topic, lists, named, now_ms) if adds else Draft()
+    exchange = _exchange(table, topic, lists, named, now_ms)
     if exchange.operation and (table.version % 4 == 3 or not (rows.operation or removal.operation)):
         exchange.stopped = rows.stopped | exchange.stopped
         return exchange
     rows.stopped |= exchange.stopped
     is_turn_of_removal = table.version % 2 == 1
-    if not adds or (removal.operation and (is_turn_of_removal or not rows.operation)):
+    if removal.operation and (is_turn_of_removal or not rows.operation):
         removal.stopped = rows.stopped
         return removal
     return rows

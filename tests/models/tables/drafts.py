@@ -43,6 +43,9 @@ def draft_version(
         ):
             break
         _draft_rows(world, commit, shown, partition, part, end)
+    refused = world.refuses_rows and bool(commit.adds)
+    if refused:
+        commit.adds, commit.end = set(), {}
     is_due = any(part.start > shown.start.get(partition, 0) for partition, (_, part) in lists.items())
     beside = world.breaks("removes-beside-adds")
     if is_due and world.walk.chance(0.25) and commit.changes_rows and not beside:
@@ -50,6 +53,8 @@ def draft_version(
     if not commit.adds or beside:
         for partition, (_, part) in lists.items():
             _draft_removal(world, commit, shown, partition, part)
+    if refused and world.breaks("refused-rows-hold-up-merges"):
+        return
     if not commit.adds and not commit.start and not commit.removes:
         for partition, (_, part) in lists.items():
             _draft_merge(world, commit, shown, partition, part)

@@ -16,7 +16,8 @@ each step that changes a store:
   taken for the newest again;
 * a frozen list does not change.
 
-At the end all is calm: the table has all that Parquet has, and what is below the log start is gone
+At the end all is calm: the table has all that Parquet has, unless it takes no new rows, and what is
+below the log start is gone
 from the store, because nothing is held forever.
 """
 
@@ -28,7 +29,7 @@ from tests.models.tables.state import NAP
 from tests.models.tables.world import World
 from tests.models.walk import Model, Process, Walk
 
-STEPS, CALM_STEPS, STILL_STEPS = 5000, 2000, 8000
+STEPS, CALM_STEPS, REFUSED_STEPS, STILL_STEPS = 5000, 1800, 200, 8000
 REGISTRARS = 3
 """For each format."""
 
@@ -48,6 +49,7 @@ RULES = {
     "merged-before-it-is-registered": "a merged file replaces exactly the files that the table names in its range",
     "merged-over-a-part-of-its-range": "all small files of a merged one leave the table with it",
     "start-within-a-merged-file": "no version says a log start within a merged file that it names",
+    "refused-rows-hold-up-merges": "a table that takes no new rows puts small files back all the same",
     "rebuilt-with-a-merged-file-that-is-behind": "a rebuild takes merged files only from the log start on",
     "another-id-is-a-newer-one": "generations are ordered: a registrar of a former one ends",
     "log-deleted-with-its-topic": "the table's log outlives its topic",
@@ -71,6 +73,8 @@ def run(walk: Walk) -> None:
     for process in processes:
         process.wakes_at = 0
     _step(world, processes, CALM_STEPS)
+    world.refuses_rows = walk.chance(0.3)
+    _step(world, processes, REFUSED_STEPS)
     world.is_still = True
     _step(world, processes, STILL_STEPS)
     world.check_end()

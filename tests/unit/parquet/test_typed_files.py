@@ -34,7 +34,7 @@ from tests.stores.backends import file_store
 from tests.unit.parquet.duckdb_process import answers
 from tests.virtual_time import virtual
 from tests.worlds.roots import NoTasks, Root, parquet_keys
-from tests.worlds.set_tables import raise_start, registrar, set_table
+from tests.worlds.set_tables import KEEP_MS, lost, raise_start, registrar, set_table
 from tests.worlds.typed_values import avro, framed, record, register
 
 ONE, TWO = record(("amount", "int")), record(("amount", "double"), ("city", ["null", "string"]))
@@ -284,6 +284,38 @@ async def test_a_column_with_two_types_stops_the_table_and_nothing_else() -> Non
     turn = await registrar(root).turn()
     assert turn.committed is None
     assert turn.stopped == {0: "the column value_typed.amount has two types: long and string"}
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 5])
+@virtual
+async def test_a_merged_file_leaves_a_table_that_refuses_a_column(rounds: int) -> None:
+    """What puts small files back is no row, so the log start goes on within a merged file."""
+    root = await opened()
+    await root.alter_topic("t", value_schema_subject="", parquet_merge_files="3")
+    await set_table(root, 1, KEEP_MS)
+    for _ in range(rounds):
+        await root.produce("t", (0, [b"a"]))
+        assert not (await root.compact()).failures
+        await registrar(root).catch_up()
+    assert any("_merged" in path for path in (await registrar(root)._log.read()).files)
+    await root.alter_topic("t", value_schema_subject="t-value")
+    await two_files(root)
+    await register(root, record(("amount", "string")), subject="other")
+    await root.alter_topic("t", value_schema_subject="other")
+    await registrar(root).catch_up()
+    for _ in range(3):
+        await root.produce("t", (0, [framed(3, avro(record(("amount", "string")), {"amount": "x"}))]))
+    assert not (await root.compact()).failures
+    await set_table(root, 1, KEEP_MS)
+    await registrar(root).catch_up()
+    await raise_start(root, 2)
+    turn = await registrar(root).catch_up()
+    assert turn.stopped == {0: "the column value_typed.amount has two types: long and string"}
+    assert await lost(root) == []
+    await asyncio.sleep(2 * KEEP_MS / 1000)
+    assert await registrar(root).raise_gates() == 1
+    checkpoint = await newest_checkpoint(root.store, 1)
+    assert [part.table_start for part in checkpoint.partitions if part.topic_id == root.topics["t"].id] == [2]
 
 
 def test_settings_that_contradict_one_another_are_refused() -> None:
