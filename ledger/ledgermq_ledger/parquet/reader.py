@@ -36,6 +36,7 @@ from ledgermq_ledger.parquet.files.key_search import KeyMatches, key_bytes, may_
 from ledgermq_ledger.parquet.files.row_group import open_row_group, read_columns, read_row_group
 from ledgermq_ledger.parquet.files.stored_file import read_footer
 from ledgermq_ledger.parquet.merging.merged_list import MergedReader
+from ledgermq_ledger.parquet.merging.names import parse_merged
 from ledgermq_ledger.parquet.pages import PageReader
 
 T = TypeVar("T")
@@ -85,7 +86,8 @@ class ParquetCache:
     async def rows(
         self, file: fmt.ParquetFile, offset: int, columns: Sequence[str]
     ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """Yield the rows from `offset` on piece by piece, without caching them.
+        """Yield the rows from `offset` on piece by piece, without caching them. Where a merged file is damaged they
+        end, and the next look for that offset finds the small file.
 
         Raises ObjectMissing, DataDamaged; once rows come, only DataDamaged.
         """
@@ -93,12 +95,17 @@ class ParquetCache:
         pieces = await open_row_group(self._store, file.key, footer, number, columns, self._run_blocking)
 
         async def rest(at: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    end = min(at + piece.num_rows, file.last_offset + 1)
-                    if end > (first := max(at, offset)):
-                        yield first, piece.slice(first - at, end - first)
-                    at += piece.num_rows
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        end = min(at + piece.num_rows, file.last_offset + 1)
+                        if end > (first := max(at, offset)):
+                            yield first, piece.slice(first - at, end - first)
+                        at += piece.num_rows
+            except DataDamaged:
+                if parse_merged(file.key) is None:
+                    raise
+                self.merged.pass_over(file.key)
 
         return rest(at)
 
@@ -216,7 +223,7 @@ async def read_parquet_rows(
     cache: ParquetCache, bundle: int, checkpoint: fmt.Checkpoint, key: PartitionId, offset: int, columns: Sequence[str]
 ) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
     """Yield the rows from exactly `offset` to the end of their row group, `columns` of the record
-    schema, each piece with its first offset.
+    schema, each piece with its first offset. They may end sooner, before the first of them even: read on from there.
 
     Raises what `read_parquet` raises; once rows come, only DataDamaged.
     """
@@ -240,7 +247,7 @@ async def read_file_at(
         try:
             return await read(merged)
         except (ObjectMissing, DataDamaged):
-            pass  # the small file has the same records; `fsck` names the damage
+            cache.merged.pass_over(merged.key)  # the small file has the same records; `fsck` names the damage
     return await read(small)
 
 

@@ -1,6 +1,7 @@
 """Readers take merged files in the place of small ones, and small ones where a merged one is gone."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -9,6 +10,7 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.object_store.memory import MemoryStore
+from ledgermq_ledger.parquet.files import row_group
 from ledgermq_ledger.parquet.merging.merged_list import MergedReader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq_ledger.view.find import Finder, KeySearch
@@ -113,6 +115,40 @@ async def test_a_damaged_merged_file_is_reported_and_the_small_ones_are_read() -
     await store.put(key, bytes(data))
     assert [code for code, _ in await damage(root)] == ["DATA_DAMAGED"]
     assert await read_all(root) == root.produced["t", 0]
+
+
+@pytest.mark.parametrize("damaged", [0.0, 0.8], ids=["first", "middle"])
+@virtual
+async def test_a_query_goes_on_in_the_small_files_where_a_merged_one_is_damaged(
+    damaged: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come while the rest is decoded, so the damage shows when the first of them have been read."""
+    monkeypatch.setattr(row_group, "PIECE_BYTES", 100_000)
+    root = await a_root()
+    dice = random.Random(1)
+    for _ in range(3):
+        await make_file(root, values=[dice.randbytes(1000) for _ in range(1500)])
+    store = root.store
+    assert isinstance(store, MemoryStore)
+    [key] = [key for key in await merged_keys(root) if "/files/" in key]
+    data = bytearray(await store.get(key))
+    data[40 + int(damaged * len(data))] ^= 1
+    await store.put(key, bytes(data))
+    ledger, made = await opened_ledger(root.store), Requests(root.store)
+    place = keys.PartitionId(root.topics["t"].id, 0)
+    [ranges] = (await plan_ranges(ledger.reader, {place: (0, 4500)})).values()
+    reader = RangeReader(made, run_inline)
+    for _ in range(2):
+        found = [
+            (first + row, value)
+            for each in ranges
+            async for first, rows in reader.read(each)
+            for row, value in enumerate(rows.column("value").to_pylist())
+        ]
+        assert found == list(enumerate(root.produced["t", 0])), "each row once"
+    assert made.made["get_suffix", "merged"] == 1, "it is tried once"
+    small = 6 if damaged == 0.0 else 5
+    assert made.made["get_range", "parquet"] == small, "of the first small file nothing was left to read"
 
 
 @virtual

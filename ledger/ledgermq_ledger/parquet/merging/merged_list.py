@@ -24,6 +24,8 @@ from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 
 LISTS_MAX = 256
 """Lists that a reader keeps."""
+PASSED_MAX = 1000
+"""Files that it tries no second time."""
 
 
 def list_key(place: PartitionId, merged: fmt.MergedFiles) -> str:
@@ -119,6 +121,14 @@ class MergedReader:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._lists: OrderedDict[str, Sequence[fmt.ParquetFile]] = OrderedDict()
+        self._passed: OrderedDict[str, None] = OrderedDict()
+        """Merged files that could not be read."""
+
+    def pass_over(self, key: str) -> None:
+        """Let a merged file that cannot be read stand for nothing from now on. Names are never given twice."""
+        self._passed[key] = None
+        while len(self._passed) > PASSED_MAX:
+            self._passed.popitem(last=False)
 
     async def at(self, counters: fmt.PartitionCheckpoint, offset: int) -> fmt.ParquetFile | None:
         """Return the merged file that stands for the small one with this offset; None: there is none.
@@ -127,7 +137,8 @@ class MergedReader:
         """
         if not counters.merged.number:
             return None
-        return standing_at(await self._files(counters), counters, offset)
+        file = standing_at(await self._files(counters), counters, offset)
+        return None if file is None or file.key in self._passed else file
 
     async def over(self, files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile]:
         """Return a partition's files with merged ones in the place of the small ones that they stand for. The first of
