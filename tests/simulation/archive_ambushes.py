@@ -15,7 +15,7 @@ from tests.simulation.ambush import NO_AMBUSH
 from tests.simulation.disturbances import Disturbances
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.plan import RunPlan
-from tests.simulation.rounds_plan import BUNDLES, SLEEPER_BEFORE_A_LIST, RoundsPlan, rounds_plan_of, with_merges
+from tests.simulation.rounds_plan import BUNDLES, SLEEPERS_AMONG_MERGES, RoundsPlan, rounds_plan_of, with_merges
 from tests.simulation.rounds_processes import Compactor, Worker
 from tests.simulation.rounds_run import RoundsRun
 
@@ -79,7 +79,7 @@ class ArchivesRun(RoundsRun):
             self.plan = calm(self.plan)
         else:
             self.rounds = with_merges(self.rounds, seed)
-            self.plan = calm(self.plan) if self.rounds.ambush is SLEEPER_BEFORE_A_LIST else self.plan
+            self.plan = calm(self.plan) if self.rounds.ambush in SLEEPERS_AMONG_MERGES else self.plan
 
     def _kind_of(self, name: str) -> type[Worker]:
         return OldCompactor if self._ambush == OLD and name == OLD_COMPACTOR else super()._kind_of(name)

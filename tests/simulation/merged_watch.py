@@ -1,5 +1,6 @@
 """What readers of merged files would find, looked at whenever a checkpoint is put and whenever one of these files comes
-or goes: what the newest checkpoints name is there, and stands for a run of small files.
+or goes: what the newest checkpoints name is there, stands for a run of small files, and is not forgotten before it is
+deleted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class MergedWatch:
         self._named: dict[int, dict[PartitionId, frozenset[str]]] = defaultdict(dict)
         """bundle → partition → what its newest checkpoint names and readers may take."""
         self._merges: defaultdict[PartitionId, int] = defaultdict(int)
+        self._listed: defaultdict[PartitionId, set[str]] = defaultdict(set)
+        """What the newest list of each partition has, behind the front or not."""
         self._taken_over: defaultdict[PartitionId, int] = defaultdict(int)
         """The newest move with which another bundle has taken a partition's list over."""
 
@@ -54,7 +57,9 @@ class MergedWatch:
             self._report("list of merged files", f"{key} is gone, and checkpoint {checkpoint.number} names it")
             return
         store = self._world.store
-        files = standing(at_once(read_list(store, part)).files, part)
+        listed = at_once(read_list(store, part)).files
+        self._judge_kept(place_of(part), {file.key for file in listed})
+        files = standing(listed, part)
         try:
             small = at_once(PageReader(store, checkpoint.bundle).files_from(part, part.parquet_start))
         except LedgerMQError:
@@ -65,6 +70,13 @@ class MergedWatch:
                 self._report("merged file", f"{file.key} stands for no run of small files")
         self._named[checkpoint.bundle][place_of(part)] = frozenset([key, *(file.key for file in files)])
         self._judge_named()
+
+    def _judge_kept(self, place: PartitionId, listed: set[str]) -> None:
+        """Each list has what the one before it had and is not deleted, or no broker would delete it."""
+        for key in sorted(self._listed[place] - listed):
+            if self._world.store.has(key):
+                self._report("merged file", f"{key} is there, and the newest list has forgotten it")
+        self._listed[place] = listed
 
     def on_merged(self, key: str) -> None:
         """Judge after an object below `merged/` came or went."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,11 @@ import ledgermq_ledger.parquet.merging.merge
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.object_store.contract import ObjectStore
+from ledgermq_ledger.parquet.merging.merged_list import standing
 from ledgermq_ledger.parquet.merging.plan import may_list
 from tests.simulation.archive_ambushes import ambush_of_archives
 from tests.simulation.mutants import mutant
-from tests.simulation.rounds_plan import SLEEPER_BEFORE_A_LIST, rounds_plan_of, with_merges
+from tests.simulation.rounds_plan import SLEEPER_BEFORE_A_LIST, SLEEPER_BEHIND_THE_FRONT, rounds_plan_of, with_merges
 
 LOADED = True
 Patch = pytest.MonkeyPatch
@@ -55,6 +57,21 @@ def merged_files_collected_on_their_way(patch: Patch) -> None:
         return replace(judge, counters=counters)
 
     patch.setattr(merged_files, "_judge_of", judge_of)
+
+
+def _sleeps_behind_the_front(seed: int) -> bool:
+    is_merging = not ambush_of_archives(seed)
+    return is_merging and with_merges(rounds_plan_of(seed), seed).ambush is SLEEPER_BEHIND_THE_FRONT
+
+
+@mutant("rounds", likely=_sleeps_behind_the_front)
+def merge_forgets_what_is_behind_the_front(patch: Patch) -> None:
+    """A new list leaves out the merged files that no reader takes any longer, though they are not deleted yet."""
+
+    def with_file(merged: Sequence[Any], new: Any, counters: fmt.PartitionCheckpoint) -> list[Any]:
+        return sorted([*standing(merged, counters), new], key=lambda file: file.first_offset)
+
+    patch.setattr(ledgermq_ledger.parquet.merging.merge, "with_file", with_file)
 
 
 @mutant("rounds", likely=_merges)

@@ -29,6 +29,14 @@ SLEEPER_BEFORE_A_LIST = Ambush({"merged": 1.0}, seconds_max=8.0, whose="c0", bef
 number into force, and another one sweeps: what no list names goes (design Q11, Q13).
 """
 
+SLEEPER_BEHIND_THE_FRONT = Ambush(
+    {"merged": 1.0}, seconds_max=8.0, commits=3, whose="c0", before=("delete",), where="/files/"
+)
+"""It has deleted the first small file of a merged one, and sleeps before it deletes that one, while rivals put new
+lists (design Q13).
+"""
+SLEEPERS_AMONG_MERGES = SLEEPER_BEFORE_A_LIST, SLEEPER_BEHIND_THE_FRONT
+
 
 @dataclass(frozen=True, slots=True)
 class RoundsPlan:
@@ -97,6 +105,8 @@ def with_merges(plan: RoundsPlan, seed: int) -> RoundsPlan:
     """One seed in six merges small files, beside rivals. In half of these a process sleeps before its put for a merge,
     while others merge the same files, and collect garbage; or collect garbage alone.
     """
+    if seed % 20 == 9 and seed > 10:
+        return _with_sleeper_behind_the_front(plan)
     is_ambushed = plan.ambush in (SLEEPER_WITH_A_WRONG_CLOCK, SLEEPER_OVER_A_REMOVAL, LATE_TWICE)
     if is_ambushed or (seed % 10 != 7 and not (seed % 10 == 3 and seed > 10)):
         return plan
@@ -129,6 +139,20 @@ def _with_sleeper_before_lists(plan: RoundsPlan) -> RoundsPlan:
         holds=0.0,
         archives=False,
         sweeps=0.5,
+    )
+
+
+def _with_sleeper_behind_the_front(plan: RoundsPlan) -> RoundsPlan:
+    """Merged files are made and go all the time, and what sweeps the root comes seldom."""
+    return replace(
+        _with_sleeper_before_lists(plan),
+        merges=2,
+        retention_ms=15_000,
+        records_s=1.0,
+        ambush=SLEEPER_BEHIND_THE_FRONT,
+        clocks_wrong_s=(),
+        log_start_moves=0.3,
+        sweeps=0.0,
     )
 
 

@@ -120,14 +120,15 @@ async def check_all(root: Root) -> None:
 
 
 class Meanwhile(Requests):
-    """Something happens just before a list of merged files is put."""
+    """Something happens just before a list of merged files, or another object, is put. `what`: a part of its key."""
 
-    def __init__(self, inner: ObjectStore) -> None:
+    def __init__(self, inner: ObjectStore, what: str = "/lists/") -> None:
         super().__init__(inner)
+        self._what = what
         self.then: list[object] = []
 
     async def put_if_absent(self, key: str, buffers: Sequence[bytes]) -> None:  # type: ignore[override]
-        if "/lists/" in key and self.then:
+        if self._what in key and self.then:
             await self.then.pop()  # type: ignore[misc]
         await super().put_if_absent(key, buffers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.models.merges.merging import remove_behind
 from tests.models.merges.state import Checkpoint, Part, Small, World
 from tests.models.walk import Process
 
@@ -32,7 +33,7 @@ def make_files(world: World) -> Process:
 
 
 def expire(world: World) -> Process:
-    """Retention: the log start rises, small files go from the front, then the list and what was merged."""
+    """Retention: the log start rises, small files go from the front and off the list, then what was merged of them."""
     while True:
         yield world.walk.random.randrange(150)
         found = yield from world.in_charge()
@@ -49,6 +50,8 @@ def expire(world: World) -> Process:
 
         yield from world.change(bundle, rise)
         yield from _expire_files(world, bundle)
+        if world.walk.chance(0.7):
+            yield from remove_behind(world, bundle)
 
 
 def _expire_files(world: World, bundle: int) -> Process:

@@ -36,22 +36,23 @@ def merge(world: World) -> Process:
         if file not in world.merged:
             continue  # it is on its way, perhaps: nothing may name it
         yield NAP if world.walk.chance(0.1) else world.walk.random.randrange(5)
-        lowest = part.front if not world.breaks("used-behind-the-front") else 0
+        lowest = part.front if world.breaks("merges-forget-what-is-behind") else part.first
         kept = tuple(sorted((*(each for each in listed if each.first >= lowest), file), key=lambda each: each.first))
         name = Merged(part.topic, 0, 0, part.number + 1, world.attempts)
         yield from _send(world, lambda name=name, kept=kept: world.lists.setdefault(name, kept))
         if name not in world.lists:
             continue
         yield NAP if world.walk.chance(0.1) else world.walk.random.randrange(5)
-        yield from _list(world, bundle, part, name, file)
+        yield from _list(world, bundle, part, name, kept)
 
 
 def _choose(world: World, part: Part, listed: tuple[Merged, ...]) -> list[Small]:
-    """Return the first run of neighbours that no merged file stands for."""
+    """Return the first run of neighbours that are in the range of no merged file which is there."""
     size, run = world.walk.random.randint(*RUN), list[Small]()
     for small in part.small:
-        stands = any(file.first <= small.first and small.end <= file.end for file in listed if file.first >= part.front)
-        if stands:
+        lowest = part.front if world.breaks("merged-beside-what-is-behind") else part.first
+        is_taken = any(file.first <= small.first and small.end <= file.end for file in listed if file.first >= lowest)
+        if is_taken:
             run = []
         elif world.breaks("merged-over-a-gap") and run and world.walk.chance(0.3):
             continue
@@ -73,8 +74,9 @@ def _send(world: World, put: Callable[[], object]) -> Process:
     yield
 
 
-def _list(world: World, bundle: int, part: Part, name: Merged, file: Merged) -> Process:
-    """Put the checkpoint that names the list, made from the newest one."""
+def _list(world: World, bundle: int, part: Part, name: Merged, files: tuple[Merged, ...]) -> Process:
+    """Put the checkpoint that names the list of these files, made from the newest one."""
+    file = next(each for each in files if each.number == name.number)
 
     def edit(new: Checkpoint) -> bool:
         left = world.breaks("merged-by-the-bundle-it-left")
@@ -91,7 +93,7 @@ def _list(world: World, bundle: int, part: Part, name: Merged, file: Merged) -> 
             return False
         if new.part.front > file.first:
             return False  # it would stand for nothing
-        new.part.number, new.part.merged = name.number, name
+        new.part.number, new.part.merged, new.part.first = name.number, name, files[0].first
         return True
 
     while True:
@@ -118,7 +120,7 @@ def _list(world: World, bundle: int, part: Part, name: Merged, file: Merged) -> 
 
 def collect(world: World) -> Process:
     """Delete merged files and lists that nothing needs: listed first, then judged by the bundle in charge."""
-    while True:
+    while world.has_collector:
         yield world.walk.random.randrange(80)
         listed = [*sorted(world.merged), *sorted(world.lists)]
         yield
@@ -139,6 +141,33 @@ def collect(world: World) -> Process:
             if _is_garbage(world, key, part):
                 _drop(world, key)
                 world.walk.saw("collected")
+
+
+def remove_behind(world: World, bundle: int) -> Process:
+    """What a broker does after a round: it deletes the files of the list that begin behind the front, and notes it."""
+    part = world.checkpoints[bundle].copy().part
+    if part is None or part.frozen or part.merged is None or part.first >= part.front:
+        return
+    yield
+    listed = world.lists.get(part.merged, ())
+    if world.breaks("merged-outlives-its-files") or not listed:
+        return
+    for file in listed:
+        if part.first <= file.first < part.front:
+            yield
+            _drop(world, file)
+    first = min((file.first for file in listed if file.first >= part.front), default=part.end)
+
+    def note(new: Checkpoint) -> bool:
+        if new.part is None or new.part.frozen or new.part.topic != part.topic or new.part.first >= first:
+            return False
+        if new.part.merged != part.merged and not world.breaks("noted-for-another-list"):
+            return False
+        new.part.first = first
+        return True
+
+    yield NAP if world.walk.chance(0.3) else 0
+    yield from world.change(bundle, note)
 
 
 def _is_garbage(world: World, key: Merged, part: Part) -> bool:

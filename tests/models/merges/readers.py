@@ -28,8 +28,7 @@ def read(world: World) -> Process:
             (
                 file
                 for file in (world.lists.get(part.merged, ()) if part.merged is not None else ())
-                if file.first <= offset < file.end
-                and (file.first >= part.front or world.breaks("used-behind-the-front"))
+                if part.front <= file.first <= offset < file.end
             ),
             None,
         )

@@ -39,6 +39,8 @@ class Part:
     """Of the newest merge."""
     merged: Merged | None = None
     """The list that it put."""
+    first: int = 0
+    """Merged files of this list that begin below are gone."""
     frozen: int = 0
 
     @property
@@ -75,6 +77,9 @@ class World:
         self.lists: dict[Merged, tuple[Merged, ...]] = {}
         self.made_of: dict[Merged, tuple[Small, ...]] = {}
         self.late: list[tuple[int, Callable[[], object]]] = []
+        self.has_collector = walk.chance(0.7)
+        """Else brokers alone delete merged files: those behind the front, by the list."""
+        self.once_listed: set[Merged] = set()
         self.attempts = self.moves = self.cuts = 0
 
     def breaks(self, rule: str) -> bool:
@@ -124,6 +129,7 @@ class World:
                 continue
             if part.merged not in self.lists:
                 raise Violation(f"the newest list {part.merged} is gone")
+            self.once_listed.update(self.lists[part.merged])
             borders = {small.first for small in part.small} | {small.end for small in part.small}
             end = 0
             for file in self.lists[part.merged]:
@@ -144,10 +150,14 @@ class World:
             return
         for file in self.merged:
             part = next((c.part for c in self.checkpoints if c.part is not None and c.part.topic == file.topic), None)
+            if not self.has_collector and (part is None or file not in self.once_listed):
+                continue
             if part is None:
                 raise Violation(f"{file} stays, its topic is gone")
             if file.first < part.front:
                 raise Violation(f"{file} stays, but records of it were deleted: the front is {part.front}")
+            if not self.has_collector:
+                continue
             listed = self.lists[part.merged] if part.merged is not None else ()
             if file not in listed and file.number <= part.number:
                 raise Violation(f"{file} stays, though nothing can list it")

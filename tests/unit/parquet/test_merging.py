@@ -45,9 +45,14 @@ FOUR = [a_file(0, 9), a_file(10, 19), a_file(20, 29), a_file(30, 39)]
 
 
 def chosen(
-    files: Sequence[fmt.ParquetFile], merged: Sequence[fmt.ParquetFile] = (), log_start: int = 0, start: int = 0
+    files: Sequence[fmt.ParquetFile],
+    merged: Sequence[fmt.ParquetFile] = (),
+    log_start: int = 0,
+    start: int = 0,
+    deleted: int = 0,
 ) -> list[int]:
     counters = fmt.PartitionCheckpoint(log_start=log_start, parquet_start=start, parquet_end=10**6)
+    counters.merged.first = deleted
     return [file.first_offset for file in choose_run(files, merged, counters, SETTINGS)]
 
 
@@ -74,7 +79,9 @@ def test_what_cannot_be_in_a_merged_file_breaks_a_run(breaks: fmt.ParquetFile) -
 
 def test_what_is_about_to_go_is_not_merged() -> None:
     assert chosen(FOUR, log_start=5) == [10, 20, 30]
-    assert chosen(FOUR[1:], [a_file(0, 29)], start=10) == [10, 20, 30], "its first file is gone: it stands for none"
+    behind = a_file(0, 29)
+    assert chosen([*FOUR[1:], a_file(40, 49)], [behind], start=10) == [], "the list has it until it is deleted"
+    assert chosen(FOUR[1:], [behind], start=10, deleted=10) == [10, 20, 30], "it stands for none"
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

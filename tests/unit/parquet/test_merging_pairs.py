@@ -1,13 +1,17 @@
 """Merged files go when they have to, and whatever comes between a merged file and its list wins."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
+from ledgermq_ledger.garbage.found import Removable
 from ledgermq_ledger.garbage.sweep import sweep
+from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing
@@ -39,7 +43,7 @@ from tests.worlds.merged_files import (
     unmerged,
 )
 from tests.worlds.restoring import restore_into, root_of
-from tests.worlds.roots import parquet_keys
+from tests.worlds.roots import Root, parquet_keys
 
 # What goes, and when.
 
@@ -58,6 +62,59 @@ async def test_a_merged_file_goes_with_the_first_of_its_small_ones() -> None:
     await delete_below(root, 18)
     assert await spans(root) == []
     await check_all(root)
+
+
+@contextmanager
+def without_deletions(*ways: str) -> Iterator[None]:
+    """Each process dies before it deletes merged files, in these ways."""
+
+    async def nothing(*rest: object) -> list[Removable]:
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        for way in ways:
+            patch.setattr(merged_files, way, nothing)
+        yield
+
+
+@pytest.mark.parametrize("rounds", [5, 6])
+@virtual
+async def test_a_merge_before_the_deletion_forgets_no_file_behind_the_front(rounds: int) -> None:
+    root = await a_root(rounds)
+    with without_deletions("find", "remove_behind"):
+        await delete_below(root, 3)
+        for _ in range(3 * 2 - rounds if rounds < 6 else 3):
+            await make_file(root)
+    listed = (await read_list(root.store, await counters_of(root))).files
+    assert [file.first_offset for file in listed] == [0, 6, 12][: len(listed)]
+    assert await read_all(root, first=3) == root.produced["t", 0][3:]
+    with without_deletions("find"):  # brokers alone, no compactor
+        assert not (await root.compact()).failures
+    assert await spans(root) == [(6, 11), (12, 17)][: len(listed) - 1]
+    assert (await counters_of(root)).merged.first == 6
+    await check_all(root)
+
+
+@virtual
+async def test_what_a_merge_lists_while_files_behind_the_front_go_is_not_forgotten() -> None:
+    root = await a_root(5)
+    with without_deletions("find", "remove_behind"):
+        await delete_below(root, 3)
+    await root.produce("t", (0, [b"10", b"11"]))
+    await asyncio.sleep(1)
+    store, catalog = Meanwhile(root.store, "checkpoints/"), await root.catalog()
+    store.then = [make_file_and_keep(root)]
+    ledger = ledger_of(store, 1, cluster=root.cluster, sources=root.sources)
+    assert await merged_files.remove_behind(ledger, catalog) == 1
+    with without_deletions("find"):
+        await delete_below(root, 8)
+        await delete_below(root, 9)
+    assert await spans(root) == []
+
+
+async def make_file_and_keep(root: Root) -> None:
+    with without_deletions("find", "remove_behind"):
+        assert not (await root.compact()).failures
 
 
 @virtual
@@ -195,6 +252,18 @@ async def test_deletion_between_file_and_list_wins() -> None:
     assert await merge.merge_bundle(compaction(root, store), 1, await root.catalog()) == []
     await asyncio.sleep(AGED_S)
     assert not (await sweep(compaction(root), grace_ms=0)).failures
+    assert await merged_keys(root) == []
+
+
+@virtual
+async def test_a_topic_that_is_removed_is_merged_by_no_process_with_an_older_catalog() -> None:
+    root = await unmerged(3)
+    catalog = await root.catalog()
+    await root.remove_topic("t")
+    ledger = ledger_of(root.store, 1, cluster=root.cluster, sources=root.sources)
+    checkpoint = await bring_facts_into_force(ledger, await root.catalog())
+    assert [note.topic_id for note in checkpoint.removed_topics] == [root.topics["t"].id]
+    assert await merge.merge_bundle(compaction(root), 1, catalog) == []
     assert await merged_keys(root) == []
 
 

@@ -146,5 +146,5 @@ async def remove_behind(ledger: LedgerRef, catalog: Catalog) -> int:
         count += len(behind)
         later = [file.first_offset for file in files if file.first_offset >= counters.parquet_start]
         first = min(later, default=counters.parquet_end)
-        await advance_checkpoint(ledger, forget_front(place_of(counters), first))
+        await advance_checkpoint(ledger, forget_front(place_of(counters), merged.number, first))
     return count

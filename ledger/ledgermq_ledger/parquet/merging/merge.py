@@ -190,19 +190,20 @@ def _is_right(draft: fmt.Checkpoint, counters: fmt.PartitionCheckpoint, merge: M
     """Return whether no other merge came since, the bundle is in charge, and all small files of the run are listed."""
     return (
         may_list(draft, counters)
-        and all(note.topic_id != counters.topic_id for note in draft.removed_topics)
         and counters.merged.number == merge.task.number - 1
         and counters.parquet_start <= merge.task.files[0].first_offset
     )
 
 
-def forget_front(place: PartitionId, first: int) -> Move:
-    """Return the change that notes that merged files below `first` are gone."""
+def forget_front(place: PartitionId, number: int, first: int) -> Move:
+    """Return the change that notes that files below `first` of list `number` are gone. Another list may have more."""
 
     def move(draft: fmt.Checkpoint) -> bool:
         parts = partitions_by_key(draft)
         counters = parts.get(place)
-        if counters is None or not may_list(draft, counters) or counters.merged.first >= first:
+        if counters is None or not may_list(draft, counters) or counters.merged.number != number:
+            return False
+        if counters.merged.first >= first:
             return False
         counters.merged.first = first
         replace_partitions(draft, parts.values())

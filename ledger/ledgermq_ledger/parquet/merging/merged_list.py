@@ -104,9 +104,14 @@ def standing_at(
     files: Sequence[fmt.ParquetFile], counters: fmt.PartitionCheckpoint, offset: int
 ) -> fmt.ParquetFile | None:
     """Return the merged file that stands for the small one with this offset; None: none does. `files`: ascending."""
+    file = listed_at(files, offset)
+    return file if file is not None and _stands(file, counters) else None
+
+
+def listed_at(files: Sequence[fmt.ParquetFile], offset: int) -> fmt.ParquetFile | None:
+    """Return the merged file that has an offset, be it behind the front or not. `files`: ascending."""
     place = bisect_left(files, offset, key=lambda file: file.last_offset)
-    file = files[place] if place < len(files) else None
-    return file if file is not None and file.first_offset <= offset and _stands(file, counters) else None
+    return files[place] if place < len(files) and files[place].first_offset <= offset else None
 
 
 def _stands(file: fmt.ParquetFile, counters: fmt.PartitionCheckpoint) -> bool:

@@ -1,9 +1,10 @@
 """Choose what a merge takes: a run of small neighbours of one partition. Pure.
 
 A run has `parquet.merge.files` files, or as many as make `parquet.target.bytes`. It begins at or above the log start,
-so that it lives for long, and at the lowest offset where there is one. Files that a merged file stands for, files of
-the target size, and files with typed values break a run; so does a change between files with and without the column
-`appended`. Which files make a run never depends on those behind it, so rivals mostly choose the same one.
+so that it lives for long, and at the lowest offset where there is one. Files in the range of a merged one that is not
+deleted, files of the target size, and files with typed values break a run; so does a change between files with and
+without the column `appended`. Which files make a run never depends on those behind it, so rivals mostly choose the
+same one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
-from ledgermq_ledger.parquet.merging.merged_list import standing, standing_at
+from ledgermq_ledger.parquet.merging.merged_list import listed_at
 from ledgermq_ledger.topics.settings import ICEBERG, TopicSettings
 from ledgermq_ledger.topics.topic import Topic
 
@@ -39,9 +40,10 @@ def has_delta_table(topic: Topic) -> bool:
 
 def may_list(checkpoint: fmt.Checkpoint, counters: fmt.PartitionCheckpoint) -> bool:
     """Return whether a checkpoint of this bundle may name merged files of a partition: the bundle is in charge of it,
-    and its list is not frozen.
+    its list is not frozen, and the topic is not removed.
     """
     is_free = not counters.frozen and not counters.forgotten
+    is_free = is_free and all(note.topic_id != counters.topic_id for note in checkpoint.removed_topics)
     return is_free and is_in_charge(checkpoint, counters.topic_id, counters.partition)
 
 
@@ -54,13 +56,14 @@ def choose_run(
     """Return the next run to merge; empty: none is due. `files`: the small ones of the partition, ascending.
     `merged`: its list.
     """
-    if len(standing(merged, counters)) >= MERGED_FILES_MAX:
+    there = [file for file in merged if file.first_offset >= counters.merged.first]
+    if len(there) >= MERGED_FILES_MAX:
         return []
     run: list[fmt.ParquetFile] = []
     size = 0
     for file in files:
         is_large = file.size >= settings.parquet_target_bytes
-        is_taken = standing_at(merged, counters, file.first_offset) is not None
+        is_taken = listed_at(there, file.first_offset) is not None
         if is_large or is_taken or file.typed or file.first_offset < counters.log_start:
             run, size = [], 0
             continue
@@ -80,5 +83,6 @@ def choose_run(
 def with_file(
     merged: Sequence[fmt.ParquetFile], new: fmt.ParquetFile, counters: fmt.PartitionCheckpoint
 ) -> list[fmt.ParquetFile]:
-    """Return the next list: what stands, and the new file."""
-    return sorted([*standing(merged, counters), new], key=lambda file: file.first_offset)
+    """Return the next list: what is not deleted, behind the front or not, and the new file."""
+    there = [file for file in merged if file.first_offset >= counters.merged.first]
+    return sorted([*there, new], key=lambda file: file.first_offset)
