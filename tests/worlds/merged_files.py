@@ -1,7 +1,10 @@
 """A root whose topic `t` has its small Parquet files merged by threes, and what is asked about them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
@@ -9,6 +12,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.fsck.check import check_root
 from ledgermq_ledger.fsck.problem import Severity
+from ledgermq_ledger.garbage.found import Removable
 from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
@@ -98,6 +102,19 @@ async def spoil(root: Root, how: str, bundle: int = 1) -> str:
         listed = await read_list(store, counters)
         await store.put(key, seal(ObjectKind.MERGED_LIST, listed, FORMAT_VERSION + 1))
     return key
+
+
+@contextmanager
+def without_deletions(*ways: str) -> Iterator[None]:
+    """Each process dies before it deletes merged files, in these ways."""
+
+    async def nothing(*rest: object) -> list[Removable]:
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        for way in ways:
+            patch.setattr(merged_files, way, nothing)
+        yield
 
 
 async def read_all(root: Root, name: str = "t", bundle: int = 1, first: int = 0) -> list[bytes]:

@@ -1,15 +1,12 @@
 """Merged files go when they have to, and whatever comes between a merged file and its list wins."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import run_inline
-from ledgermq_ledger.garbage.found import Removable
 from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
@@ -41,6 +38,7 @@ from tests.worlds.merged_files import (
     read_all,
     spans,
     unmerged,
+    without_deletions,
 )
 from tests.worlds.restoring import restore_into, root_of
 from tests.worlds.roots import Root, parquet_keys
@@ -62,19 +60,6 @@ async def test_a_merged_file_goes_with_the_first_of_its_small_ones() -> None:
     await delete_below(root, 18)
     assert await spans(root) == []
     await check_all(root)
-
-
-@contextmanager
-def without_deletions(*ways: str) -> Iterator[None]:
-    """Each process dies before it deletes merged files, in these ways."""
-
-    async def nothing(*rest: object) -> list[Removable]:
-        return []
-
-    with pytest.MonkeyPatch.context() as patch:
-        for way in ways:
-            patch.setattr(merged_files, way, nothing)
-        yield
 
 
 @pytest.mark.parametrize("rounds", [5, 6])

@@ -6,10 +6,22 @@ from __future__ import annotations
 
 import pytest
 
+from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.parquet.merging import merge
 from ledgermq_ledger.parquet.merging.merged_list import MergedReader
 from tests.virtual_time import virtual
-from tests.worlds.merged_files import UNREAD, a_root, compaction, counters_of, make_file, read_all, spans, spoil
+from tests.worlds.merged_files import (
+    UNREAD,
+    a_root,
+    compaction,
+    counters_of,
+    delete_below,
+    make_file,
+    read_all,
+    spans,
+    spoil,
+    without_deletions,
+)
 
 
 @pytest.mark.parametrize("how", UNREAD)
@@ -30,6 +42,26 @@ async def test_other_partitions_are_merged(how: str) -> None:
     for _ in range(3):
         await make_file(root, "u")
     assert (await counters_of(root, "u")).merged.number == 1
+
+
+@pytest.mark.parametrize("by_brokers", [True, False], ids=["brokers", "sweep"])
+@pytest.mark.parametrize("how", UNREAD)
+@virtual
+async def test_merged_files_go_with_their_small_ones(how: str, by_brokers: bool) -> None:
+    """Those of this partition, and those of the partitions behind it."""
+    root = await a_root(6)
+    await root.create_topic("u", parquet_merge_files="3")
+    for _ in range(3):
+        await make_file(root, "u")
+    await spoil(root, how)
+    way = "find" if by_brokers else "remove_behind"
+    with without_deletions(way):
+        await delete_below(root, 3)
+        await delete_below(root, 3, "u")
+        if not by_brokers:
+            assert not (await sweep(compaction(root), grace_ms=0)).failures
+    assert min(await spans(root))[0] >= 4, "offsets 0 to 2 are nowhere any longer"
+    assert await read_all(root, first=3) == root.produced["t", 0][3:]
 
 
 @virtual

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 
 from ledgermq_ledger.keys import MERGED, PartitionId, parquet_topic
+from ledgermq_ledger.object_store.contract import ObjectStore
 
 _FILE = r"files/(\d{20})-(\d{20})-(\d+)-([0-9a-f]{32})\.parquet"
 _IN_FOLDER = re.compile(rf"parquet/topic=([^/]+)/_merged/_(\d+)/partition=(\d+)/{_FILE}\Z")
@@ -44,6 +45,15 @@ class MergedName:
 def merged_folder(place: PartitionId, topic: str = "") -> str:
     above = f"{parquet_topic(topic)}_{MERGED}" if topic else MERGED
     return f"{above}_{place.topic_id}/partition={place.partition}/"
+
+
+async def files_there(store: ObjectStore, place: PartitionId, topic: str) -> list[MergedName]:
+    """Return the merged files of a partition that are on the store, listed or not. Two LIST requests. Raises the
+    store's errors.
+    """
+    folders = [f"{merged_folder(place, of)}files/" for of in ("", topic)]
+    found = [parse_merged(info.key) for folder in folders async for info in store.list(folder)]
+    return [name for name in found if name is not None and name.offsets is not None]
 
 
 def parse_merged(key: str) -> MergedName | None:
