@@ -341,12 +341,11 @@ def _exchange(
     """
     draft, removes, adds = Draft(), list[Action](), list[Action]()
     for partition, listed in sorted(lists.items()):
-        if listed.merged is None:
-            continue
         files, start = named.get(partition, []), registered(table, topic, partition, "start")
-        stand = {file.key for file in listed.merged}
+        stand = None if listed.merged is None else {file.key for file in listed.merged}
         for file in files:
-            is_right = file.first >= listed.log_start and topic.folder + decode_path(file.add.path) in stand
+            is_listed = stand is None or topic.folder + decode_path(file.add.path) in stand
+            is_right = is_listed and file.first >= listed.log_start
             if not file.is_merged or is_right or file.end <= listed.log_start or len(adds) > ACTIONS_MAX:
                 continue
             small = [each for each in listed.files if file.first <= each.first and each.end <= file.end]
@@ -355,7 +354,7 @@ def _exchange(
                 continue
             removes.append(remove_of(file.add, now_ms, data_change=False))
             adds += [add_of(topic, each, data_change=False) for each in small]
-        for merged in listed.merged:
+        for merged in listed.merged or ():
             run = [file for file in files if merged.first <= file.first and file.end <= merged.end]
             is_small = not any(file.is_merged for file in run) and _is_run(run, merged.first, merged.end)
             if is_small and merged.first >= max(listed.log_start, start) and len(removes) <= ACTIONS_MAX:

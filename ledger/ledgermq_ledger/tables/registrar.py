@@ -289,7 +289,7 @@ class Registrar:
 
     async def _merged(self, counters: fmt.PartitionCheckpoint) -> list[fmt.ParquetFile] | None:
         """Return the merged files that the table may name; none if the topic wants none any longer. None: their list
-        cannot be read, so what the table names stays.
+        cannot be read, so what the table names stays until the log start comes there.
         """
         if not counters.merged.number or not has_delta_table(self._set) or not wants_merges(self._set):
             return []
@@ -303,9 +303,7 @@ def _put_back(
     named: Sequence[tuple[str, int, int]], merged: Sequence[fmt.ParquetFile] | None, log_start: int
 ) -> list[int]:
     """Return where the merged files begin that a table names, and whose small files have to take their place."""
-    if merged is None:
-        return []
-    stand = {file.key for file in merged}
+    stand = {key for key, *_ in named} if merged is None else {file.key for file in merged}
     return [first for key, first, end in named if end > log_start and (first < log_start or key not in stand)]
 
 

@@ -61,7 +61,11 @@ def merge(world: World, bundle: int) -> Process:
         seen = world.checkpoints[bundle].copy()
         yield
         for partition, part in seen.parts.items():
-            at = part.merged[-1][1] if part.merged else None
+            is_lost = partition in world.lost_lists
+            waits = is_lost and any(found[0] >= part.front for found in part.merged)
+            if waits and not world.breaks("begun-anew-beside-named-files"):
+                continue
+            at = part.merged[-1][1] if part.merged and not is_lost else None
             run = [found for found in part.small if found[0] >= max(part.start, at or 0)]
             run = run[: world.walk.random.randrange(2, 6)]
             is_moving = part.frozen or world.sealed.get(partition) == bundle
@@ -71,11 +75,21 @@ def merge(world: World, bundle: int) -> Process:
                 continue
             merged = (run[0][0], run[-1][1])
             new = seen.copy()
-            new.parts[partition].merged.append(merged)
+            new.parts[partition].merged = [*(() if is_lost else part.merged), merged]
             if world.put(bundle, seen, new):
                 world.stored.add(File(part.topic, partition, "merged", *merged))
                 world.walk.saw("merges")
+                if is_lost:
+                    _begin_anew(world, partition, part)
             break
+
+
+def _begin_anew(world: World, partition: int, part: Part) -> None:
+    """What only the lost list had is garbage now."""
+    world.lost_lists.discard(partition)
+    world.walk.saw("lists begun anew")
+    for found in part.merged:
+        world.delete(File(part.topic, partition, "merged", *found))
 
 
 def delete(world: World, bundle: int) -> Process:

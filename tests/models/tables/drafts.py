@@ -19,7 +19,7 @@ def draft_rebuild(world: World, commit: Commit, shown: Shown, lists: Lists) -> N
         behind = world.breaks("rebuilt-with-a-merged-file-that-is-behind")
         merged = [
             File(topic, partition, "merged", *found)
-            for found in part.merged
+            for found in (part.merged if partition not in world.lost_lists else ())
             if (found[1] > part.start if behind else found[0] >= max(part.start, part.front))
         ]
         small = [
@@ -110,6 +110,9 @@ def _draft_merge(world: World, commit: Commit, shown: Shown, partition: int, par
     its place, before the log start within it is said.
     """
     named, topic = shown.of(partition), commit.generation[0]
+    is_lost = partition in world.lost_lists
+    if is_lost and world.breaks("a-lost-list-holds-up-the-log-start"):
+        return
     for file in named:
         if file.kind == "merged" and file.first < part.start:
             small = [found for found in part.small if file.first <= found[0] and found[1] <= file.end]
@@ -118,7 +121,7 @@ def _draft_merge(world: World, commit: Commit, shown: Shown, partition: int, par
             commit.changes_rows = False
             world.walk.saw("small files that were put back")
             return
-    for merged in part.merged:
+    for merged in () if is_lost else part.merged:
         if merged[0] < max(part.start, part.front, shown.start.get(partition, 0)):
             continue
         small = [file for file in named if file.kind == "small" and merged[0] <= file.first and file.end <= merged[1]]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from tests.models.tables import bundles
 from tests.models.tables.registrar import Registrar, clean
-from tests.models.tables.state import NAP
+from tests.models.tables.state import NAP, PARTITIONS
 from tests.models.tables.world import World
 from tests.models.walk import Model, Process, Walk
 
@@ -50,6 +50,8 @@ RULES = {
     "merged-over-a-part-of-its-range": "all small files of a merged one leave the table with it",
     "start-within-a-merged-file": "no version says a log start within a merged file that it names",
     "refused-rows-hold-up-merges": "a table that takes no new rows puts small files back all the same",
+    "a-lost-list-holds-up-the-log-start": "small files are put back by the log start, be the list there or not",
+    "begun-anew-beside-named-files": "a list is begun anew when no file of the lost one is left from the front on",
     "rebuilt-with-a-merged-file-that-is-behind": "a rebuild takes merged files only from the log start on",
     "another-id-is-a-newer-one": "generations are ordered: a registrar of a former one ends",
     "log-deleted-with-its-topic": "the table's log outlives its topic",
@@ -74,6 +76,7 @@ def run(walk: Walk) -> None:
         process.wakes_at = 0
     _step(world, processes, CALM_STEPS)
     world.refuses_rows = walk.chance(0.3)
+    world.lost_lists = {partition for partition in PARTITIONS if walk.chance(0.3)}
     _step(world, processes, REFUSED_STEPS)
     world.is_still = True
     _step(world, processes, STILL_STEPS)
@@ -136,6 +139,7 @@ TABLES = Model(
         "manifests swept",
         "merges",
         "merged files in a table",
+        "lists begun anew",
         "small files that were put back",
         "moves",
         "numbers cleaned",

@@ -19,6 +19,8 @@ class World:
         """No new records either: the table may catch up."""
         self.refuses_rows = False
         """The tables take no new rows any longer: a column has two types."""
+        self.lost_lists = set[int]()
+        """Partitions whose list of merged files cannot be read: what it names is known to the table alone."""
         self.topic = self.setting = self.promised_from = 1
         self.is_set, self.is_removed = True, False
         self.checkpoints = [Checkpoint(), Checkpoint()]

@@ -25,7 +25,7 @@ from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 from ledgermq_ledger.tables.describe import describe_table
 from ledgermq_ledger.tables.follower import TableFollower
 from tests.virtual_time import run_virtual, virtual
-from tests.worlds.merged_files import UNREAD, compaction, spoil
+from tests.worlds.merged_files import UNREAD, compaction, counters_of, spoil
 from tests.worlds.roots import Root, read_parquet_rows
 from tests.worlds.set_tables import (
     AGED_S,
@@ -238,6 +238,35 @@ async def test_a_list_that_is_lost_lets_nothing_go_that_the_table_names() -> Non
 
 
 @virtual
+async def test_a_lost_list_begins_anew_when_the_table_is_dropped() -> None:
+    root = await a_merging_root(4)
+    await spoil(root, "lost")
+    await make_round(root)
+    assert (await counters_of(root)).merged.number == 1, "the table may name what the list had"
+    await set_table(root, 0)
+    await make_round(root)
+    assert (await counters_of(root)).merged.number > 1
+    await set_table(root, 2, KEEP_MS)
+    for _ in range(3):
+        await make_round(root)
+    await registrar(root).catch_up()
+    assert (12, 18, True) in await shown(root)
+    await asyncio.sleep(KEEP_MS / 1000 + 1)  # versions from before promise nothing any longer
+    assert not (await sweep(compaction(root), grace_ms=0)).failures
+    assert await judge(root) == set()
+
+
+@virtual
+async def test_an_iceberg_table_names_no_merged_file_and_holds_up_no_new_list() -> None:
+    root = await a_merging_root(3)
+    await spoil(root, "lost")
+    root.topics["t"].raw_settings.pop("table.delta.place", None)
+    await root.alter_topic("t", table_format="iceberg")
+    await make_round(root)
+    assert (await counters_of(root)).merged.number > 1
+
+
+@virtual
 async def test_a_table_that_is_set_later_names_merged_files_that_are_made_from_then_on() -> None:
     root = await a_root(has_table=False)
     await root.alter_topic("t", parquet_merge_files="3")
@@ -286,6 +315,32 @@ async def test_merged_files_of_a_removed_topic_go() -> None:
         assert not (await root.compact()).failures
         await sweep(compaction(root), grace_ms=0)
     assert await merged_names(root) == []
+
+
+@pytest.mark.parametrize("how", UNREAD)
+@virtual
+async def test_a_list_that_cannot_be_read_stops_no_retention(how: str) -> None:
+    root = await a_merging_root(6)
+    await spoil(root, how)
+    for start in (3, 5, 9):
+        await raise_start(root, start)
+        for _ in range(2):
+            await registrar(root).catch_up()
+            assert await judge(root) == set()
+            await asyncio.sleep(KEEP_MS / 1000 + 1)
+            await registrar(root).raise_gates()
+            await tidy(root)
+            await asyncio.sleep(AGED_S)
+            await tidy(root)
+    assert await shown(root) == [(8, 10, False), (10, 12, False)]
+    assert (await first_offsets(root))[0] == 8, "the gate has risen"
+    assert not [name for name in await merged_names(root) if name.place.partition == 0 and name.offsets]
+    for _ in range(3):
+        await make_round(root)
+    await registrar(root).catch_up()
+    is_merged = [merged for _, _, merged in await shown(root)]
+    assert any(is_merged) == (how != "later"), "a new list begins once no file of the former one is left"
+    assert await judge(root) == set()
 
 
 @pytest.mark.parametrize("how", UNREAD)

@@ -17,15 +17,18 @@ from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint, partitions_by_key, replace_partitions
 from ledgermq_ledger.log.recovery import advance_checkpoint
-from ledgermq_ledger.object_store.contract import ObjectMissing
+from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.parquet.merging.merged_list import Unread, place_of, put_list, read_files
+from ledgermq_ledger.parquet.merging.names import files_there
 from ledgermq_ledger.parquet.merging.plan import choose_run, has_delta_table, may_list, wants_merges, with_file
 from ledgermq_ledger.parquet.merging.task import MergeTask
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.parquet.report import MergeReport
 from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.facts import has_table
+from ledgermq_ledger.topics.topic import Topic
 
 BYTES_MAX = 512 * 1024 * 1024
 """Of small files that are read for one checkpoint; a larger run goes alone."""
@@ -135,8 +138,8 @@ async def find_merges(
         if listed is Unread.LATER:
             continue  # it is not for this release to replace
         if listed is Unread.LOST:
-            if topic.settings.table_generation:
-                continue  # its table may name files of the list; `fsck` reports it
+            if await _may_be_named(store, topic, checkpoint, counters):
+                continue  # `fsck` reports it
             listed = []
         files = await pages.files_from(counters, counters.parquet_start)
         run = choose_run(files, listed, counters, topic.settings)
@@ -161,6 +164,22 @@ async def find_merges(
         )
         found.append(Merge(counters, task, listed))
     return found
+
+
+async def _may_be_named(
+    store: ObjectStore, topic: Topic, checkpoint: fmt.Checkpoint, counters: fmt.PartitionCheckpoint
+) -> bool:
+    """Return whether a Delta table may name files of a list that is lost. A new list would make them garbage, so it
+    waits until none of them is left from the front on.
+    """
+    is_set_since = has_table(checkpoint, topic.id) and not topic.settings.table_generation
+    if not has_delta_table(topic) and not is_set_since:
+        return False
+    there = await files_there(store, place_of(counters), topic.name)
+    return any(
+        name.number <= counters.merged.number and name.offsets is not None and name.offsets[0] >= counters.parquet_start
+        for name in there
+    )
 
 
 class ListMove:
