@@ -10,6 +10,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.garbage.sweep import sweep
 from ledgermq_ledger.garbage.topics import merged_files
 from ledgermq_ledger.garbage.topics.retention import deletion_move
+from ledgermq_ledger.log.chains.checkpoint import encode_checkpoint
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing
 from ledgermq_ledger.object_store.memory import MemoryStore
@@ -296,6 +297,25 @@ def test_a_merge_that_dies_anywhere_is_done_by_the_next(after_effect: bool) -> N
     while run_virtual(partial(run, dies_at)):
         dies_at += 1
     assert dies_at > 8, "a merge has more operations than that"
+
+
+@virtual
+async def test_a_checkpoint_without_its_list_leaves_garbage_that_later_merges_free() -> None:
+    """An earlier release drops the field."""
+    root = await a_root(9)
+    before = await merged_keys(root)
+    checkpoint = await root.newest()
+    for part in checkpoint.partitions:
+        part.ClearField("merged")
+    store = root.store
+    assert isinstance(store, MemoryStore)
+    await store.put(keys.checkpoint(1, checkpoint.number), encode_checkpoint(checkpoint))
+    assert await read_all(root) == root.produced["t", 0]
+    assert len(await merge.merge_bundle(compaction(root), 1, await root.catalog())) == 3
+    assert (await counters_of(root)).merged.number == 3, "the numbers began again"
+    await check_all(root)
+    assert await spans(root) == [(0, 5), (6, 11), (12, 17)]
+    assert set(before).isdisjoint(await merged_keys(root))
 
 
 @virtual
