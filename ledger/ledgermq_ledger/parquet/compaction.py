@@ -4,11 +4,14 @@ a test runs it.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ledgermq.sources import Sources
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings
+from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.log.segments.indexes import SegmentIndexes
 from ledgermq_ledger.object_store.contract import ObjectStore
@@ -47,12 +50,44 @@ class NoStaleVersions:
             del self._known[topic_id]
 
 
+class MergeSearch(NamedTuple):
+    """What a look for small files to merge found: no run, by `state`. None will begin below `first`. `end`: of Parquet,
+    and `page` the newest one of the list, at that look.
+    """
+
+    state: tuple[object, ...]
+    first: int
+    page: int
+    end: int
+
+
+class MergeSearches:
+    """The last look at each partition of topics that have their small files merged, so that the next one reads only
+    what came since. It is a hint: one that is lost, or of another state, is a look at all.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[int, MergeSearch]] = {}
+
+    def get(self, place: PartitionId, state: tuple[object, ...]) -> MergeSearch | None:
+        found = self._known.get(place.topic_id, {}).get(place.partition)
+        return found if found is not None and found.state == state else None
+
+    def put(self, place: PartitionId, search: MergeSearch) -> None:
+        self._known.setdefault(place.topic_id, {})[place.partition] = search
+
+    def keep(self, topics: Container[int]) -> None:
+        """Forget all topics but these."""
+        for topic_id in [topic_id for topic_id in self._known if topic_id not in topics]:
+            del self._known[topic_id]
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """`engine`: where tasks run. `known`: indexes of untrimmed segments that one look leaves to the
     next, and to tasks.
 
-    `no_stale_versions`: partitions that are known to have none.
+    `no_stale_versions`: partitions that are known to have none. `merge_searches`: where no merge is due.
     """
 
     store: ObjectStore
@@ -62,6 +97,7 @@ class Compaction:
     known: SegmentIndexes = field(default_factory=SegmentIndexes)
     on_progress: OnProgress | None = None
     no_stale_versions: NoStaleVersions = field(default_factory=NoStaleVersions)
+    merge_searches: MergeSearches = field(default_factory=MergeSearches)
 
     def ledger(self, bundle: int) -> LedgerRef:
         return LedgerRef(self.store, bundle, self.cluster, self.sources, self.known)

@@ -53,7 +53,8 @@ def chosen(
 ) -> list[int]:
     counters = fmt.PartitionCheckpoint(log_start=log_start, parquet_start=start, parquet_end=10**6)
     counters.merged.first = deleted
-    return [file.first_offset for file in choose_run(files, merged, counters, SETTINGS)]
+    run = choose_run(files, merged, counters, SETTINGS)
+    return [file.first_offset for file in run.files] if run.is_due else []
 
 
 def test_a_run_is_the_first_that_has_as_many_files_as_the_topic_says() -> None:

@@ -18,16 +18,17 @@ from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.chains.checkpoint import Move, newest_checkpoint, partitions_by_key, replace_partitions
 from ledgermq_ledger.log.recovery import advance_checkpoint
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.parquet.compaction import Compaction
+from ledgermq_ledger.parquet.compaction import Compaction, MergeSearch, MergeSearches
 from ledgermq_ledger.parquet.files.stored_file import StoredFile
 from ledgermq_ledger.parquet.merging.merged_list import Unread, place_of, put_list, read_files
 from ledgermq_ledger.parquet.merging.names import files_there
-from ledgermq_ledger.parquet.merging.plan import choose_run, has_delta_table, may_list, wants_merges, with_file
+from ledgermq_ledger.parquet.merging.plan import Run, choose_run, has_delta_table, may_list, wants_merges, with_file
 from ledgermq_ledger.parquet.merging.task import MergeTask
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.parquet.report import MergeReport
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.facts import has_table
+from ledgermq_ledger.topics.settings import TopicSettings
 from ledgermq_ledger.topics.topic import Topic
 
 BYTES_MAX = 512 * 1024 * 1024
@@ -126,13 +127,17 @@ async def find_merges(
     wanted = {topic.id: topic for topic in catalog.living_topics() if wants_merges(topic)}
     if not wanted:
         return []
+    compaction.merge_searches.keep(wanted)
     store = compaction.store
     checkpoint, pages = await newest_checkpoint(store, bundle), PageReader(store, bundle)
+    looks = _Looks(compaction.merge_searches, pages, bytes_max)
     found: list[Merge] = []
     size = 0
     for counters in checkpoint.partitions:
         topic = wanted.get(counters.topic_id)
         if topic is None or place_of(counters) in without or not may_list(checkpoint, counters):
+            continue
+        if not await looks.may_find(counters, topic.settings):
             continue
         listed = await read_files(store, counters)
         if listed is Unread.LATER:
@@ -143,12 +148,12 @@ async def find_merges(
             listed = []
         files = await pages.files_from(counters, counters.parquet_start)
         run = choose_run(files, listed, counters, topic.settings)
-        run_bytes = sum(file.size for file in run)
-        if not run or (bytes_max is not None and run_bytes > bytes_max):
+        if not looks.fits(run):
+            looks.note(counters, topic.settings, run)
             continue
-        if found and size + run_bytes > BYTES_MAX:
+        if found and size + run.size > BYTES_MAX:
             break
-        size += run_bytes
+        size += run.size
         task = MergeTask(
             store_url=store.url,
             cluster_id=compaction.cluster.cluster_id,
@@ -158,12 +163,48 @@ async def find_merges(
             number=counters.merged.number + 1,
             put_id=compaction.sources.new_id(),
             table_of=topic.name if has_delta_table(topic) else "",
-            inputs=tuple(file.SerializeToString(deterministic=True) for file in run),
+            inputs=tuple(file.SerializeToString(deterministic=True) for file in run.files),
             bloom=topic.settings.parquet_bloom_key,
             row_group_bytes=topic.settings.parquet_row_group_bytes,
         )
         found.append(Merge(counters, task, listed))
     return found
+
+
+class _Looks:
+    """Looks of one process for runs of at most `bytes_max` bytes, each from where the last one ended."""
+
+    def __init__(self, searches: MergeSearches, pages: PageReader, bytes_max: int | None) -> None:
+        self._searches, self._pages, self._bytes_max = searches, pages, bytes_max
+
+    def fits(self, run: Run) -> bool:
+        return run.is_due and (self._bytes_max is None or run.size <= self._bytes_max)
+
+    def _state(self, counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> tuple[object, ...]:
+        """What decides about runs, beside the small files. The log start only makes fewer of them."""
+        merged = counters.merged
+        of_list = merged.number, merged.put_id, merged.first
+        return *of_list, settings.parquet_merge_files, settings.parquet_target_bytes, self._bytes_max
+
+    def note(self, counters: fmt.PartitionCheckpoint, settings: TopicSettings, run: Run) -> None:
+        """Note that this run is not to be merged, nor one before it."""
+        first = run.files[0].first_offset if run.files else counters.parquet_end
+        search = MergeSearch(self._state(counters, settings), first, counters.newest_page, counters.parquet_end)
+        self._searches.put(place_of(counters), search)
+
+    async def may_find(self, counters: fmt.PartitionCheckpoint, settings: TopicSettings) -> bool:
+        """Return whether a run may be due, by the files from where the last look ended. The list of merged files is
+        not read for it, so the answer may be wrong where it is True.
+        """
+        last = self._searches.get(place_of(counters), self._state(counters, settings))
+        if last is None:
+            return True
+        if (last.page, last.end) == (counters.newest_page, counters.parquet_end):
+            return False
+        run = choose_run(await self._pages.files_from(counters, last.first), [], counters, settings)
+        if not run.is_due:
+            self.note(counters, settings, run)
+        return run.is_due
 
 
 async def _may_be_named(

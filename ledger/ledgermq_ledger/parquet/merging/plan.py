@@ -10,6 +10,7 @@ same one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import is_in_charge
@@ -47,18 +48,29 @@ def may_list(checkpoint: fmt.Checkpoint, counters: fmt.PartitionCheckpoint) -> b
     return is_free and is_in_charge(checkpoint, counters.topic_id, counters.partition)
 
 
+class Run(NamedTuple):
+    """Small neighbours. `is_due`: they are to be merged; else more files may complete the run."""
+
+    files: list[fmt.ParquetFile]
+    is_due: bool
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
 def choose_run(
     files: Sequence[fmt.ParquetFile],
     merged: Sequence[fmt.ParquetFile],
     counters: fmt.PartitionCheckpoint,
     settings: TopicSettings,
-) -> list[fmt.ParquetFile]:
-    """Return the next run to merge; empty: none is due. `files`: the small ones of the partition, ascending.
-    `merged`: its list.
+) -> Run:
+    """Return the next run to merge; where none is due, the last one, to which files may come. `files`: the small ones
+    of the partition, ascending. `merged`: its list.
     """
     there = [file for file in merged if file.first_offset >= counters.merged.first]
     if len(there) >= MERGED_FILES_MAX:
-        return []
+        return Run([], False)
     run: list[fmt.ParquetFile] = []
     size = 0
     for file in files:
@@ -71,13 +83,13 @@ def choose_run(
             run, size = [], 0
         if run and size + file.size > settings.parquet_target_bytes:
             if len(run) > 1:
-                return run
+                return Run(run, True)
             run, size = [], 0
         run.append(file)
         size += file.size
         if len(run) == settings.parquet_merge_files:
-            return run
-    return []
+            return Run(run, True)
+    return Run(run, False)
 
 
 def with_file(
