@@ -11,6 +11,7 @@ from ledgermq_ledger.blocking import run_inline
 from ledgermq_ledger.keyed.reader import KeyedReader
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.files import row_group
+from ledgermq_ledger.parquet.merging import merged_list
 from ledgermq_ledger.parquet.merging.merged_list import MergedReader
 from ledgermq_ledger.parquet.reader import ParquetCache, read_parquet
 from ledgermq_ledger.view.find import Finder, KeySearch
@@ -149,6 +150,34 @@ async def test_a_query_goes_on_in_the_small_files_where_a_merged_one_is_damaged(
     assert made.made["get_suffix", "merged"] == 1, "it is tried once"
     small = 6 if damaged == 0.0 else 5
     assert made.made["get_range", "parquet"] == small, "of the first small file nothing was left to read"
+
+
+class Slow(Requests):
+    async def get(self, key: str) -> bytes:
+        await asyncio.sleep(1)
+        return await super().get(key)
+
+
+@virtual
+async def test_a_reader_keeps_lists_up_to_so_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged_list, "FILES_MAX", 3)
+    root = await a_root(6)
+    await root.create_topic("u", parquet_merge_files="3")
+    for _ in range(6):
+        await make_file(root, "u")
+    store = Slow(root.store)
+    reader, parts = MergedReader(store), [await counters_of(root, name) for name in ("t", "u")]
+    for counters, gets in zip([parts[0], parts[0], parts[1], parts[1], parts[0]], (1, 1, 2, 2, 3), strict=True):
+        assert await reader.at(counters, 0) is not None
+        assert store.made["get", "merged"] == gets
+    monkeypatch.setattr(merged_list, "FILES_MAX", 1)
+    assert None not in await asyncio.gather(reader.at(parts[1], 0), reader.at(parts[1], 0))
+    assert await reader.at(parts[1], 0) is not None
+    assert store.made["get", "merged"] == 5, "the newest stays, however long it is"
+    monkeypatch.setattr(merged_list, "FILES_MAX", 4)
+    for counters in (parts[0], parts[1], parts[0]):
+        assert await reader.at(counters, 0) is not None
+    assert store.made["get", "merged"] == 6, "two that fit stay, though one was read twice at once"
 
 
 @virtual

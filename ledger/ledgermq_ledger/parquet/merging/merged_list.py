@@ -24,6 +24,8 @@ from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 
 LISTS_MAX = 256
 """Lists that a reader keeps."""
+FILES_MAX = 50_000
+"""Files in them, of 400 bytes each. The list that is read last stays, however long it is."""
 PASSED_MAX = 1000
 """Files that it tries no second time."""
 
@@ -126,6 +128,8 @@ class MergedReader:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._lists: OrderedDict[str, Sequence[fmt.ParquetFile]] = OrderedDict()
+        self._count = 0
+        """Files of all of them."""
         self._passed: OrderedDict[str, None] = OrderedDict()
         """Merged files that could not be read."""
 
@@ -165,8 +169,13 @@ class MergedReader:
         key = list_key(place_of(counters), counters.merged)
         if key not in self._lists:
             files = await read_files(self._store, counters)
-            self._lists[key] = () if isinstance(files, Unread) else files
-            while len(self._lists) > LISTS_MAX:
-                self._lists.popitem(last=False)
+            if key not in self._lists:  # no other task has read it meanwhile
+                self._keep(key, () if isinstance(files, Unread) else files)
         self._lists.move_to_end(key)
         return self._lists[key]
+
+    def _keep(self, key: str, files: Sequence[fmt.ParquetFile]) -> None:
+        self._lists[key] = files
+        self._count += len(files)
+        while len(self._lists) > 1 and (len(self._lists) > LISTS_MAX or self._count > FILES_MAX):
+            self._count -= len(self._lists.popitem(last=False)[1])
