@@ -5,7 +5,8 @@
     a record's headers, none           list of pairs, null
     header `ledgermq.tag`              tag, if the header's value is not null; only the first such header is taken
 
-What `compiled` reads counts only if encoding it again gives the same bytes. If not, `strict` decides.
+`columns` reads large batches, and all that is valid. What `compiled` reads of smaller ones counts only if encoding it
+again gives the same bytes. What these two refuse `strict` reads again, to say which record is wrong, and why.
 
 Must not know: topics, partitions and what a broker does with the records.
 """
@@ -18,34 +19,36 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ledgermq.buffers import Buffer
-from ledgermq.errors import InvalidRecord
 from ledgermq.protocol.batches.record_rules import PRODUCERS_TYPE
 from ledgermq.protocol.batches.records import HEADERS, SCHEMA, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Compression
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
-from ledgermq_broker.kafka.wire.batches.columns import encode_columns
+from ledgermq_broker.kafka.wire.batches.columns import Numbers, decode_columns
 from ledgermq_broker.kafka.wire.batches.compiled import encode_rows, unchecked_records
 from ledgermq_broker.kafka.wire.batches.compression import decompress
 from ledgermq_broker.kafka.wire.batches.head import HEAD, NONE, BatchHead, check_crc, read_head
 from ledgermq_broker.kafka.wire.batches.refusals import BatchTooLarge, InvalidTimestamp, RecordsRefused
-from ledgermq_broker.kafka.wire.batches.strict import RECORD_BYTES_MIN, Pairs, ReadRecord, read_records
+from ledgermq_broker.kafka.wire.batches.strict import RECORD_BYTES_MIN, NotARecord, Pairs, read_records
 
 TAG_HEADER = "ledgermq.tag"
 DECODED_BYTES_MAX = 2 * FRAME_PAYLOAD_BYTES_MAX
 """Largest decompressed batch, as for batches of our own client."""
 
 _FEW_RECORDS = 4
-"""Up to this number the strict reader costs less than the quick one."""
+"""Up to this number the strict reader costs less than the compiled one."""
+_MANY_RECORDS = 200
+"""From this number on the reader by columns costs less than the compiled one."""
 COLUMNS_FROM = 300
 """From this number of records on, numpy encodes a batch in less time than aiokafka does."""
-_ODD_RECORDS_MAX = 65_536
-"""Largest batch for which the strict reader takes its time. No known client writes numbers longer than they need be."""
+_NAMED_RECORDS_MAX = 65_536
+"""Largest batch for which the strict reader takes its time to name the wrong record."""
 _AT_ONCE = 65_536
-"""Records that exist as Python objects at one time."""
+"""Records that are read at one time."""
 _ROW_BYTES = 28
 """Arrow's offsets, timestamp and its type of one record."""
+_TIME_MIN_MS, _TIME_MAX_MS = TIMESTAMP_MIN_US // 1000, TIMESTAMP_MAX_US // 1000
+_TIMESTAMPS = SCHEMA.field("timestamp").type
 _STORED_AS: dict[str, Compression] = {"none": "none", "gzip": "lz4", "snappy": "lz4", "lz4": "lz4", "zstd": "zstd"}
 
 
@@ -78,89 +81,67 @@ def decode_records(data: Buffer, *, decoded_bytes_max: int = DECODED_BYTES_MAX) 
 
 
 def _decode(head: BatchHead, body: Buffer) -> pa.RecordBatch:
-    found = None
     if head.record_count > _FEW_RECORDS:
         try:
-            found = _decode_quickly(head, body)
-        except InvalidRecord:
-            if head.record_count > _ODD_RECORDS_MAX:
-                raise
-    if found is not None:
-        return found
-    if head.record_count > _ODD_RECORDS_MAX:
-        raise RecordsRefused("the records of the batch are damaged, or their numbers are longer than they need be")
+            return _decode_by_columns(head, body) if head.record_count >= _MANY_RECORDS else _decode_rows(head, body)
+        except (NotARecord, IndexError) as error:
+            if head.record_count > _NAMED_RECORDS_MAX:
+                raise RecordsRefused("the records of the batch are damaged") from error
     read = read_records(body, head.record_count, head.base_timestamp_ms)
-    return _arrow([r.key for r in read], [r.value for r in read], [r.headers for r in read], _times(read), 0)
+    keys, values = pa.array([r.key for r in read], pa.binary()), pa.array([r.value for r in read], pa.binary())
+    headers, times_ms = [r.headers for r in read], [r.timestamp_ms for r in read]
+    return _arrow(keys, values, headers if any(headers) else None, np.array(times_ms, np.int64), 0)
 
 
-def _times(read: Sequence[ReadRecord]) -> list[int | None]:
-    return [None if record.timestamp_ms == NONE else record.timestamp_ms for record in read]
+def _decode_rows(head: BatchHead, body: Buffer) -> pa.RecordBatch:
+    """Return the records as the compiled codec reads them.
+
+    Raises NotARecord (it is not certain that this is what the bytes say), InvalidTimestamp, RecordsRefused.
+    """
+    count = head.record_count
+    try:
+        read = list(islice(unchecked_records(body, count, head.base_timestamp_ms), count))
+    except Exception as error:  # of eight kinds, and with no place; the strict reader says what is wrong
+        raise NotARecord from error
+    keys, values = [record.key for record in read], [record.value for record in read]
+    headers = [record.headers for record in read]
+    times_ms = [record.timestamp for record in read]
+    try:
+        deltas_ms = [ms - head.base_timestamp_ms for ms in times_ms]
+        again = encode_rows(range(count), deltas_ms, keys, values, headers)
+    except OverflowError as error:  # a timestamp that has wrapped
+        raise NotARecord from error
+    if [record.offset for record in read] != list(range(count)) or body != again:
+        raise NotARecord
+    known = headers if any(headers) else None
+    return _arrow(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), known, np.array(times_ms, np.int64), 0)
 
 
-def _decode_quickly(head: BatchHead, body: Buffer) -> pa.RecordBatch | None:
-    """Return what aiokafka reads; None: it is not certain that this is what the bytes say."""
-    source = unchecked_records(body, head.record_count, head.base_timestamp_ms)
+def _decode_by_columns(head: BatchHead, body: Buffer) -> pa.RecordBatch:
+    """Raises NotARecord, IndexError, InvalidTimestamp, RecordsRefused."""
+    data, at = bytes(body), 0
     parts: list[pa.RecordBatch] = []
-    at = 0
     for first in range(0, head.record_count, _AT_ONCE):
-        count = min(_AT_ONCE, head.record_count - first)
-        try:
-            read = list(islice(source, count))
-        except Exception:  # of eight kinds, and with no place; the strict reader says what is wrong
-            return None
-        if [record.offset for record in read] != list(range(first, first + count)):
-            return None
-        keys, values = [record.key for record in read], [record.value for record in read]
-        headers = [record.headers for record in read]
-        times = [None if (ms := record.timestamp) == NONE else ms for record in read]
-        deltas = [(NONE if ms is None else ms) - head.base_timestamp_ms for ms in times]
-        part = _arrow(keys, values, headers, times, first)
-        try:
-            if head.record_count < COLUMNS_FROM:
-                again: Buffer = encode_rows(range(count), deltas, keys, values, headers)
-            else:
-                offsets = np.arange(first, first + count)
-                again = encode_columns(_with_headers(part, headers), offsets, np.array(deltas, np.int64))
-        except OverflowError:  # a timestamp that has wrapped
-            return None
-        if memoryview(body)[at : at + len(again)] != again:
-            return None
-        at += len(again)
-        parts.append(part)
-    if at != len(body):
-        return None
+        found = decode_columns(data, at, first, min(_AT_ONCE, head.record_count - first))
+        times_ms = found.timestamp_deltas_ms + np.int64(head.base_timestamp_ms)  # wrapped to 64 bits as in Java
+        parts.append(_arrow(found.keys, found.values, found.headers, times_ms, first))
+        at = found.end
+    if at != len(data):
+        raise NotARecord
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _with_headers(part: pa.RecordBatch, headers: Sequence[Pairs]) -> pa.RecordBatch:
-    """Return the rows with their headers as the client sent them, that of the tag among them."""
-    if part.column("tag").null_count == len(part):
-        return part
-    return part.set_column(SCHEMA.get_field_index("headers"), "headers", pairs_column(headers))
-
-
 def _arrow(
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    headers: Sequence[Pairs],
-    times_ms: Sequence[int | None],
-    first: int,
+    keys: pa.Array, values: pa.Array, headers: Sequence[Pairs] | None, times_ms: Numbers, first: int
 ) -> pa.RecordBatch:
-    """`first`: the number of the first row in the batch."""
+    """`headers`: None if no record has any. `first`: the number of the first row in the batch."""
     count = len(keys)
     pairs, tags = pa.nulls(count, HEADERS), pa.nulls(count, pa.string())
-    if any(headers):
+    if headers is not None:
         plain, found = zip(*(_without_tag(row, first + number) for number, row in enumerate(headers)), strict=True)
         pairs, tags = pairs_column(plain), pa.array(found, pa.string())
-    columns = [
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pairs,
-        _microseconds(times_ms, first),
-        pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), count),
-        tags,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    types = pa.repeat(pa.scalar(PRODUCERS_TYPE, pa.int32()), count)
+    return pa.RecordBatch.from_arrays([keys, values, pairs, _microseconds(times_ms, first), types, tags], schema=SCHEMA)
 
 
 def pairs_column(headers: Sequence[Pairs]) -> pa.Array:
@@ -177,20 +158,14 @@ def _without_tag(headers: Pairs, row: int) -> tuple[Pairs, str | None]:
     return headers, None
 
 
-def _microseconds(times_ms: Sequence[int | None], first: int) -> pa.Array:
-    ms = pa.array(times_ms, pa.int64())
-    least = _out_of_range(times_ms)
-    if least is not None:
+def _microseconds(times_ms: Numbers, first: int) -> pa.Array:
+    """`times_ms`: -1 for none."""
+    least, most = int(times_ms.min()), int(times_ms.max())
+    nulls = times_ms == NONE if least <= NONE <= most else None
+    if least < _TIME_MIN_MS or most > _TIME_MAX_MS:
+        row = int(np.flatnonzero((times_ms < _TIME_MIN_MS) | (times_ms > _TIME_MAX_MS))[0])
         raise InvalidTimestamp(
-            f"the timestamp of record {first + least} is {times_ms[least]} ms, which is outside of the years 1 to 9999"
+            f"the timestamp of record {first + row} is {times_ms[row]} ms, which is outside of the years 1 to 9999"
         )
-    return pc.multiply(ms, 1000).view(SCHEMA.field("timestamp").type)
-
-
-def _out_of_range(times_ms: Sequence[int | None]) -> int | None:
-    """Return the number of a row whose timestamp cannot be stored."""
-    low, high = TIMESTAMP_MIN_US // 1000, TIMESTAMP_MAX_US // 1000
-    known = [ms for ms in times_ms if ms is not None]
-    if not known or (min(known) >= low and max(known) <= high):
-        return None
-    return next(row for row, ms in enumerate(times_ms) if ms is not None and not low <= ms <= high)
+    known_ms = times_ms if nulls is None else np.where(nulls, 0, times_ms)
+    return pa.array(1000 * known_ms, mask=nulls).view(_TIMESTAMPS)

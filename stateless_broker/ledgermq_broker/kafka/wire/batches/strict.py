@@ -7,8 +7,8 @@
     A varint is zigzag, seven bits a byte, the lowest first: at most 5 bytes, and 10 in a varlong. A length of -1
     is null, which keys, values and values of headers may be. The bytes of a record are as many as it says.
 
-This reader decides what is valid. It is slow: `decoding` uses it for the smallest batches, and for bytes that
-are not the shortest encoding of what they say, or not valid.
+This reader decides what is valid, and says what is not. It is slow: `decoding` uses it for the smallest batches, and
+for those that `columns` has refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ Pairs = list[tuple[str, bytes | None]]
 
 RECORD_BYTES_MIN = 7
 """A record without key, value and headers."""
-_VARINT_BYTES_MAX, _VARLONG_BYTES_MAX = 5, 10
-_INT32_MASK, _INT64_MASK = 2**32 - 1, 2**64 - 1
+VARINT_BYTES_MAX, VARLONG_BYTES_MAX = 5, 10
+NULL = -1
+"""As a length."""
+_NULL_BYTE = 1
+INT32_MASK, _INT64_MASK = 2**32 - 1, 2**64 - 1
 
 
 class ReadRecord(NamedTuple):
@@ -35,8 +38,8 @@ class ReadRecord(NamedTuple):
     timestamp_ms: int
 
 
-class _Refused(Exception):
-    pass
+class NotARecord(Exception):
+    """A rule of the format is broken."""
 
 
 def read_records(data: Buffer, count: int, base_timestamp_ms: int) -> list[ReadRecord]:
@@ -48,7 +51,7 @@ def read_records(data: Buffer, count: int, base_timestamp_ms: int) -> list[ReadR
         for row in range(count):
             record, at = _record(body, at, row, base_timestamp_ms)
             found.append(record)
-    except (IndexError, _Refused) as error:
+    except (IndexError, NotARecord) as error:
         what = "it ends inside of a field" if isinstance(error, IndexError) else str(error)
         raise RecordsRefused(f"record {len(found)} of the batch is not valid: {what}", (len(found),)) from error
     if at != len(body):
@@ -57,55 +60,65 @@ def read_records(data: Buffer, count: int, base_timestamp_ms: int) -> list[ReadR
 
 
 def _record(body: bytes, at: int, row: int, base_timestamp_ms: int) -> tuple[ReadRecord, int]:
-    length, at = _varint(body, at)
+    length, at = varint_at(body, at)
     end = at + length
     if length < 0 or end > len(body):
-        raise _Refused(f"it claims {length} bytes, {len(body) - at} are left")
+        raise NotARecord(f"it claims {length} bytes, {len(body) - at} are left")
     at += 1  # its attributes, which have no meaning yet
     delta_ms, at = _varlong(body, at)
-    offset_delta, at = _varint(body, at)
+    offset_delta, at = varint_at(body, at)
     if offset_delta != row:
-        raise _Refused(f"its offset delta is {offset_delta}")
+        raise NotARecord(f"its offset delta is {offset_delta}")
     key, at = _bytes(body, at, end)
     value, at = _bytes(body, at, end)
-    count, at = _varint(body, at)
+    count, at = varint_at(body, at)
+    headers, at = headers_at(body, at, end, count)
+    if at != end:
+        raise NotARecord(f"it claims {length} bytes, its fields take {length + at - end}")
+    return ReadRecord(key, value, headers, _int64(base_timestamp_ms + delta_ms)), at
+
+
+def headers_at(body: bytes, at: int, end: int, count: int) -> tuple[Pairs, int]:
+    """Return the headers of a record that ends at `end`, and where they end. Raises NotARecord, IndexError."""
     if not 0 <= count <= (end - at) // 2:
-        raise _Refused(f"it claims {count} headers")
+        raise NotARecord(f"it claims {count} headers")
     headers: Pairs = []
     for _ in range(count):
         name, at = _bytes(body, at, end)
         if name is None:
-            raise _Refused("a header has no name")
+            raise NotARecord("a header has no name")
         content, at = _bytes(body, at, end)
         try:
             headers.append((name.decode(), content))
         except UnicodeDecodeError as error:
-            raise _Refused(f"the name of a header is not UTF-8 ({error})") from error
-    if at != end:
-        raise _Refused(f"it claims {length} bytes, its fields take {length + at - end}")
-    return ReadRecord(key, value, headers, _int64(base_timestamp_ms + delta_ms)), at
+            raise NotARecord(f"the name of a header is not UTF-8 ({error})") from error
+    return headers, at
 
 
 def _bytes(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    length, at = _varint(body, at)
-    if length == -1:
+    byte = body[at]
+    if byte == _NULL_BYTE:
+        return None, at + 1
+    length, at = (byte >> 1, at + 1) if byte < 0x80 and not byte & 1 else varint_at(body, at)
+    if length == NULL:  # in more bytes than it needs
         return None, at
     if not 0 <= length <= end - at:
-        raise _Refused(f"a field claims {length} bytes, the record has {end - at} left")
+        raise NotARecord(f"a field claims {length} bytes, the record has {end - at} left")
     return body[at : at + length], at + length
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
+def varint_at(body: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at a place, and where it ends. Raises NotARecord, IndexError."""
     byte = body[at]
     if byte < 0x80:  # most are this short
         return (byte >> 1) ^ -(byte & 1), at + 1
-    raw, at = _unsigned(body, at, _VARINT_BYTES_MAX)
-    raw &= _INT32_MASK  # as Java, which shifts the last byte out of its 32 bits
+    raw, at = _unsigned(body, at, VARINT_BYTES_MAX)
+    raw &= INT32_MASK  # as Java, which shifts the last byte out of its 32 bits
     return (raw >> 1) ^ -(raw & 1), at
 
 
 def _varlong(body: bytes, at: int) -> tuple[int, int]:
-    raw, at = _unsigned(body, at, _VARLONG_BYTES_MAX)
+    raw, at = _unsigned(body, at, VARLONG_BYTES_MAX)
     raw &= _INT64_MASK
     return (raw >> 1) ^ -(raw & 1), at
 
@@ -118,8 +131,8 @@ def _unsigned(body: bytes, at: int, bytes_max: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return raw, at
-    raise _Refused(f"a number takes more than {bytes_max} bytes")
+    raise NotARecord(f"a number takes more than {bytes_max} bytes")
 
 
 def _int64(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
+    return number if -(2**63) <= number < 2**63 else (number + 2**63) % 2**64 - 2**63
