@@ -35,7 +35,19 @@ SCHEMA = pa.schema(
         ("tag", pa.string()),
     ]
 )
-RETRIABLE = {"NOT_OWNER", "UNAVAILABLE", "TOPIC_BEING_DELETED", "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "STORE_FULL"}
+RETRIABLE = {
+    "NOT_OWNER",
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+    "TOPIC_BEING_DELETED",
+    "RESOURCE_EXHAUSTED",
+    "QUOTA_EXCEEDED",
+    "STORE_FULL",
+}
+LOST = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL", "UNKNOWN"}
+"""Statuses that libraries make of a line that broke during the call."""
+REDIRECTS = 3
+"""In a row, without a pause."""
 LIMITS = [("grpc.max_receive_message_length", 34 * 1024 * 1024), ("grpc.max_send_message_length", 34 * 1024 * 1024)]
 ANSWER_S = 40.0
 BATCH = 4
@@ -99,7 +111,7 @@ class MinimalClient:
         """Call the owner of the partition, whom answers name. A batch that is sent again is stored once. For the
         coordinator of a group, `topic` is another name.
         """
-        pause_s, place = 0.05, (topic, partition)
+        pause_s, redirects, place = 0.05, 0, (topic, partition)
         for _ in range(60):
             address = self._owners.get(place, self._first)
             try:
@@ -110,13 +122,16 @@ class MinimalClient:
             except grpc.RpcError as failed:
                 error = error_of(failed)
             if error.code not in RETRIABLE:
-                raise Refused(error.code, error.message)
+                raise Refused(error.exact_code or error.code, error.message)
             if error.owner and error.owner != address:
-                self._owners[place] = error.owner
+                self._owners[place], redirects = error.owner, redirects + 1
+                if redirects <= REDIRECTS:  # more: two brokers name each other
+                    continue
             else:
                 self._owners.pop(place, None)
-                time.sleep(max(pause_s, error.retry_after_ms / 1000))
-                pause_s = min(2.0, pause_s * 2)
+                redirects = 0
+            time.sleep(max(pause_s, error.retry_after_ms / 1000))
+            pause_s = min(2.0, pause_s * 2)
         raise Refused("UNAVAILABLE", f"the owner of {topic}-{partition} did not answer")
 
     def _call(self, address: str, method: str, request: Message, answers: type[M]) -> M:
@@ -164,19 +179,26 @@ def is_expired(headers: list[dict[str, Any]]) -> bool:
 
 
 def batches_of(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
-    """Return base offset and bytes of each batch. Raises Refused if they are not what the broker sent."""
+    """Return base offset and bytes of each batch."""
     found, at = [], 0
     for batch in answer.header.partitions[0].batches:
-        data = answer.payload[at : at + batch.length]
-        if crc32c(data) != batch.crc:
-            raise Refused("CORRUPT_FRAME", f"the batch at offset {batch.base_offset} came damaged")
-        found.append((batch.base_offset, data))
+        found.append((batch.base_offset, answer.payload[at : at + batch.length]))
         at += batch.length
     return found
 
 
+def damage_in(answer: pb.FetchResponse) -> pb.Error:
+    """Return an error that lets the batches be fetched again, if they are not what the broker sent."""
+    for batch, (base, data) in zip(answer.header.partitions[0].batches, batches_of(answer), strict=True):
+        if crc32c(data) != batch.crc:
+            return pb.Error(code="UNAVAILABLE", message=f"the batch at offset {base} came damaged")
+    return pb.Error()
+
+
 def error_in(answer: Message) -> pb.Error:
     """Return the error of the one partition that was asked for; without a code, there is none."""
+    if isinstance(answer, pb.FetchResponse) and not answer.header.partitions[0].error.code:
+        return damage_in(answer)
     holder = getattr(answer, "header", answer)
     for name in ("results", "partitions"):
         for place in getattr(holder, name, ()):
@@ -185,11 +207,12 @@ def error_in(answer: Message) -> pb.Error:
 
 
 def error_of(failed: grpc.RpcError) -> pb.Error:
-    """Return the broker's error, which a trailer carries; what has none was lost on the way."""
+    """Return the broker's error, which a trailer carries. A status without it was made on the way, or by no broker."""
     for key, value in failed.trailing_metadata() or ():
         if key == "ledgermq-error-bin":
             return pb.Error.FromString(value)
-    return pb.Error(code="UNAVAILABLE", message=failed.details())
+    status = failed.code().name
+    return pb.Error(code="UNAVAILABLE" if status in LOST else "NO_BROKER", message=f"{status}: {failed.details()}")
 
 
 def main(task: str, address: str, topic: str, partition: str, first: str, count: str) -> None:

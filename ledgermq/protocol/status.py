@@ -3,7 +3,8 @@ No other module does this.
 
 A failed call ends with the status code below, the error's text as details, and the whole error, as
 a serialized `pb.Error`, in the trailing metadata `ledgermq-error-bin`. A status without that
-metadata came from gRPC itself, from a proxy or from some other server.
+metadata came from gRPC itself, from a proxy or from some other server. Where such a status may
+mean a line that broke during the call, what was asked for may have been done.
 """
 
 from __future__ import annotations
@@ -71,12 +72,16 @@ _CODES: dict[type[LedgerMQError], grpc.StatusCode] = {
     errors.DataDamaged: grpc.StatusCode.DATA_LOSS,
 }
 
-# The error that a status without LedgerMQ's metadata means.
+# The error that a status without LedgerMQ's metadata means. UNKNOWN, INTERNAL and RESOURCE_EXHAUSTED, too, are what
+# libraries make of a stream that a proxy cut off or reset: the request may have arrived. `ResourceExhausted` would say
+# that nothing was stored, which only a broker knows.
 _FOREIGN: dict[grpc.StatusCode, type[LedgerMQError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.UNKNOWN: errors.Unavailable,
+    grpc.StatusCode.INTERNAL: errors.Unavailable,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
     grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: errors.Unauthorized,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,

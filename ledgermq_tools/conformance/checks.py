@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from grpc import StatusCode
+
 import ledgermq
 from ledgermq.errors import InvalidRequest, LedgerMQError, NotOwner, ResourceExhausted, Unavailable
 from ledgermq_tools.conformance import queue_checks as queues
@@ -14,6 +16,7 @@ from ledgermq_tools.conformance import transaction_checks as transactions
 from ledgermq_tools.conformance.brokers.cluster import Cluster
 from ledgermq_tools.conformance.brokers.faults import (
     Damaged,
+    Elsewhere,
     Fault,
     Late,
     LostAnswer,
@@ -30,6 +33,11 @@ COUNT = 30
 WAIT_MS = 400
 CLOCK = timedelta(hours=1)
 """How far a client's clock may be from ours."""
+CIRCLE_S = 2.0
+CIRCLE_CALLS_MAX = 30
+"""Three redirects at once, and a pause of 50 ms or more before each further one, make ten."""
+REPEATS_MAX = 3
+"""Calls that a client may make before it tells its caller of an answer that is from no broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,35 @@ async def _is_told_no_owner(trial: Trial) -> None:
     trial.find(*compared(stored, [*map(str, range(COUNT))], "stored"))
 
 
+async def _goes_in_circles(trial: Trial) -> None:
+    partition = await trial.partition(owned=True)
+    trial.plan({"ProduceOnce": [Elsewhere()] * 10_000})
+    async with trial.program.running("produce", trial.address, trial.topic, partition, 0, COUNT) as running:
+        await trial.wait_for(lambda: bool(trial.judge.asked_for["ProduceOnce"]) or running.ended)
+        await asyncio.sleep(CIRCLE_S)
+        asked = trial.judge.asked_for["ProduceOnce"]
+        trial.plan({})
+        await running.end()
+    if asked > CIRCLE_CALLS_MAX:
+        trial.find(f"followed {asked} redirects in {CIRCLE_S:.0f} s; pause after three in a row")
+    trial.find(running.problem)
+    stored = [_text(each.value) for each in await trial.stored(partition)]
+    trial.find(*compared(stored, [*map(str, range(COUNT))], "stored"))
+
+
+async def _tells_its_caller(trial: Trial) -> None:
+    partition = await trial.partition(owned=True)
+    trial.plan({"ProduceOnce": [LostRequest(StatusCode.UNIMPLEMENTED)] * 10_000})
+    done = await trial.program.run("produce", trial.address, trial.topic, partition, 0, 1)
+    asked = trial.judge.asked_for["ProduceOnce"]
+    if not asked:
+        trial.find(done.problem or "made no call of ProduceOnce, nor of Produce")
+    elif not done.problem:
+        trial.find("ended with status 0, though its batch was answered with UNIMPLEMENTED, by no broker")
+    elif asked > REPEATS_MAX:
+        trial.find(f"sent a batch {asked} times that was answered with UNIMPLEMENTED, by no broker: tell the caller")
+
+
 def _planned(*faults: Fault | None) -> Callable[[Trial], Awaitable[None]]:
     async def run(trial: Trial) -> None:
         await _produce(trial, faults)
@@ -174,8 +211,10 @@ CHECKS = (
     Check(1, "fetch", "batches of each compression; offsets in the middle of a batch", _reads),
     Check(1, "damaged batch", "a byte of a fetched batch differs", _finds_damage),
     Check(1, "expired record", "a record whose time to live is over", _passes_expired),
+    Check(1, "no broker", "each batch is answered with UNIMPLEMENTED, without the trailer", _tells_its_caller),
     Check(2, "another owner", "the address is of a broker that does not own the partition", _is_redirected),
     Check(2, "no owner", "the owner moves and is not named; DescribeTopics is out of date", _is_told_no_owner),
+    Check(2, "circle", "two brokers name each other as the owner for a while", _goes_in_circles),
     Check(
         2,
         "refused for a while",
@@ -192,6 +231,21 @@ CHECKS = (
         "lost answer",
         "a batch is stored, and the line breaks before the answer",
         _planned(LostAnswer(), LostAnswer(), None, LostAnswer()),
+    ),
+    Check(
+        2,
+        "lost status",
+        "a line breaks before or after a batch is stored, and the call ends with INTERNAL, UNKNOWN, CANCELLED or"
+        " RESOURCE_EXHAUSTED, without the trailer",
+        _planned(
+            LostAnswer(StatusCode.INTERNAL),
+            LostAnswer(StatusCode.UNKNOWN),
+            None,
+            LostRequest(StatusCode.INTERNAL),
+            LostRequest(StatusCode.UNKNOWN),
+            LostAnswer(StatusCode.CANCELLED),
+            LostAnswer(StatusCode.RESOURCE_EXHAUSTED),
+        ),
     ),
     Check(2, "twice", "the network repeats each batch", _planned(Twice(), Twice(), Twice())),
     Check(2, "late answer", "answers come a second late", _planned(Late(1), None, Late(1))),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from grpc import StatusCode
+
 from ledgermq.errors import Unavailable, UnknownGroup
 from ledgermq_tools.conformance.brokers.cluster import PARTITIONS
 from ledgermq_tools.conformance.brokers.faults import Fault, LostAnswer, LostRequest, Refused
@@ -33,10 +35,10 @@ async def loses_answers(trial: Trial) -> None:
     """Heartbeats and commits are served, and their answers lost."""
     await trial.fill(0, VALUES)
     busy = Refused(Unavailable("the coordinator is busy", retry_after_ms=100))
-    lost: list[Fault | None] = [LostAnswer(), busy, None, LostRequest()]
+    lost: list[Fault | None] = [LostAnswer(), busy, None, LostRequest(StatusCode.UNKNOWN)]
     faults: dict[str, list[Fault | None]] = {
         "GroupHeartbeat": lost,
-        "CommitOffsets": [LostAnswer(), busy],
+        "CommitOffsets": [LostAnswer(StatusCode.INTERNAL), busy],
         "FetchCommitted": [LostRequest()],
     }
     await _read_alone(trial, trial.group(), 0, VALUES, faults)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from grpc import StatusCode
+
 import ledgermq
 from ledgermq.errors import Unavailable, UnknownGroup
 from ledgermq_tools.conformance.brokers.faults import Fault, Late, LostAnswer, LostRequest, Refused
@@ -46,7 +48,7 @@ async def loses_answers(trial: Trial) -> None:
     await trial.fill(0, VALUES)
     faults: dict[str, Sequence[Fault | None]] = {
         "ShareFetch": [LostRequest(), busy],
-        "ShareAnswer": [LostAnswer(), LostRequest(), busy],
+        "ShareAnswer": [LostAnswer(StatusCode.INTERNAL), LostRequest(), busy],
     }
     await _work(trial, trial.group(), VALUES, faults)
     trial.expect_met()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from grpc import StatusCode
+
 from ledgermq.errors import Unavailable
 from ledgermq_tools.conformance.brokers.faults import Fault, Late, LostAnswer, LostRequest, Refused, Twice
 from ledgermq_tools.conformance.trial import Trial, compared
@@ -37,7 +39,7 @@ loses_answers = troubled(
     {
         "InitTransactions": [LostAnswer()],
         "Stage": [LostRequest(), LostAnswer(), Refused(Unavailable("the broker is busy", retry_after_ms=100))],
-        "EndTransaction": [LostAnswer(), LostRequest()],
+        "EndTransaction": [LostAnswer(StatusCode.INTERNAL), LostRequest(StatusCode.UNKNOWN)],
     }
 )
 comes_twice = troubled({"Stage": [Twice(), Twice()], "EndTransaction": [Twice()]})

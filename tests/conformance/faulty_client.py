@@ -97,20 +97,49 @@ class IsImpatient(MinimalClient):
         return super().retry(topic, partition, method, request, answers)
 
 
+class TakesDoubtForRefusal(MinimalClient):
+    """It takes a status that no broker sent for the refusal of the call, and goes on with the next batch."""
+
+    def produce(self, topic: str, partition: int, values: list[bytes], session: Session) -> int:
+        minimal.LOST = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
+        try:
+            return super().produce(topic, partition, values, session)
+        except Refused:
+            return -1
+
+
+class RepeatsAll(MinimalClient):
+    """It takes each status without an error for a trouble that passes."""
+
+    def retry(self, topic: str, partition: int, method: str, request: Message, answers: type[M]) -> M:
+        minimal.LOST = {code.name for code in minimal.grpc.StatusCode}
+        return super().retry(topic, partition, method, request, answers)
+
+
+class TakesAllForDone(MinimalClient):
+    """It says that all went well, whatever the answer is."""
+
+    def produce(self, topic: str, partition: int, values: list[bytes], session: Session) -> int:
+        try:
+            return super().produce(topic, partition, values, session)
+        except Refused:
+            return -1
+
+
+class FollowsForEver(MinimalClient):
+    """It follows redirects without a pause."""
+
+    def retry(self, topic: str, partition: int, method: str, request: Message, answers: type[M]) -> M:
+        minimal.REDIRECTS = 1000
+        return super().retry(topic, partition, method, request, answers)
+
+
 class TrustsBytes(MinimalClient):
     """It compares no checksum."""
 
     def fetch(self, topic: str, partition: int, offset: int, wait_ms: int = 0) -> Iterator[tuple[int, bytes]]:
-        minimal.batches_of = _unchecked
+        minimal.damage_in = lambda _: pb.Error()
         return super().fetch(topic, partition, offset, wait_ms)
-
-
-def _unchecked(answer: pb.FetchResponse) -> list[tuple[int, bytes]]:
-    found, at = [], 0
-    for batch in answer.header.partitions[0].batches:
-        found.append((batch.base_offset, answer.payload[at : at + batch.length]))
-        at += batch.length
-    return found
 
 
 class TakesWholeBatches(MinimalClient):

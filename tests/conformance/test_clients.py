@@ -31,6 +31,10 @@ FAULTS = {
     "HasNoSession": ("twice", "without a session"),
     "SkipsSlots": ("late answer", "without asking OpenProducer"),
     "IsImpatient": ("refused for a while", "before the 400 ms that the answer asked for"),
+    "TakesDoubtForRefusal": ("lost status", "not stored"),
+    "RepeatsAll": ("no broker", "times that was answered with UNIMPLEMENTED"),
+    "TakesAllForDone": ("no broker", "ended with status 0, though"),
+    "FollowsForEver": ("circle", "pause after three in a row"),
     "TrustsBytes": ("damaged batch", "printed a record that was damaged"),
     "TakesWholeBatches": ("fetch", "printed, though nobody asked for it"),
     "KeepsExpired": ("expired record", "printed, though nobody asked for it"),
@@ -95,7 +99,7 @@ async def test_a_plain_program_passes_every_check_of_its_level(program: str, lev
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_planted_fault_is_found(fault: str) -> None:
     check, says = FAULTS[fault]
-    timeout_s = GIVES_UP_S if fault == "IgnoresOwners" else TASK_S_MAX
+    timeout_s = GIVES_UP_S if fault in ("IgnoresOwners", "RepeatsAll") else TASK_S_MAX
     found = await results_of([sys.executable, "-m", "tests.conformance.faulty_client", fault], [check], timeout_s)
     assert [result.passed for result in found] == [False]
     assert any(says in finding for finding in found[0].findings), found

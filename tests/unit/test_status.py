@@ -28,11 +28,14 @@ def test_absent_fields_come_back_absent() -> None:
     [
         (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
         (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceeded),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ResourceExhausted),
+        (grpc.StatusCode.CANCELLED, errors.Unavailable),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.Unavailable),
+        (grpc.StatusCode.UNKNOWN, errors.Unavailable),
+        (grpc.StatusCode.INTERNAL, errors.Unavailable),
         (grpc.StatusCode.UNAUTHENTICATED, errors.Unauthenticated),
         (grpc.StatusCode.PERMISSION_DENIED, errors.Unauthorized),
         (grpc.StatusCode.UNIMPLEMENTED, errors.InvalidRequest),
-        (grpc.StatusCode.INTERNAL, LedgerMQError),
+        (grpc.StatusCode.ABORTED, LedgerMQError),
     ],
 )
 def test_a_status_without_our_metadata_is_still_typed(code: grpc.StatusCode, kind: type[LedgerMQError]) -> None:

@@ -24,6 +24,7 @@ const (
 	messageBytesMax = 33<<20 + 64
 	answerMax       = 40 * time.Second
 	attemptsMax     = 60
+	redirectsMax    = 3 // in a row, without a pause
 	waitMs          = 1000
 )
 
@@ -72,7 +73,7 @@ type call func(ctx context.Context, broker pb.BrokerClient, options ...grpc.Call
 // retry calls the owner of a place: a partition, or the coordinator of a group. Answers name it. The call must send the
 // same request each time.
 func (client *Client) retry(place string, once call) error {
-	pause := 50 * time.Millisecond
+	pause, redirects := 50*time.Millisecond, 0
 	for attempt := 0; attempt < attemptsMax; attempt++ {
 		address, known := client.owners[place]
 		if !known {
@@ -97,9 +98,13 @@ func (client *Client) retry(place string, once call) error {
 		}
 		if failure.Owner != "" && failure.Owner != address {
 			client.owners[place] = failure.Owner
-			continue
+			if redirects++; redirects <= redirectsMax { // more: two brokers name each other
+				continue
+			}
+		} else {
+			delete(client.owners, place)
+			redirects = 0
 		}
-		delete(client.owners, place)
 		time.Sleep(max(pause, time.Duration(failure.RetryAfterMs)*time.Millisecond))
 		pause = min(2*pause, 2*time.Second)
 	}
@@ -121,11 +126,11 @@ func errorOf(err error, trailer metadata.MD) *pb.Error {
 			return found
 		}
 	}
-	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted:
+	switch status.Code(err) { // libraries make each of these of a line that broke during the call
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal, codes.Unknown:
 		return &pb.Error{Code: "UNAVAILABLE", Message: err.Error()}
 	}
-	return &pb.Error{Code: "INTERNAL", Message: err.Error()}
+	return &pb.Error{Code: "NO_BROKER", Message: err.Error()}
 }
 
 // Session makes a producer idempotent in one partition.

@@ -11,11 +11,12 @@ import {
 const MESSAGE_BYTES_MAX = 33 * 1024 * 1024 + 64;
 const ANSWER_MS = 40_000;
 const ATTEMPTS = 60;
+const REDIRECTS = 3; // in a row, without a pause
 const RETRIABLE = new Set(["NOT_OWNER", "UNAVAILABLE", "DEADLINE_EXCEEDED", "TOPIC_BEING_DELETED", "RESOURCE_EXHAUSTED",
   "QUOTA_EXCEEDED", "STORE_FULL"]);
-// INTERNAL is what this library makes of a connection that ends during a call.
+// Libraries make each of these of a line that broke during the call.
 const LOST = new Set([status.UNAVAILABLE, status.CANCELLED, status.DEADLINE_EXCEEDED, status.RESOURCE_EXHAUSTED,
-  status.INTERNAL]);
+  status.INTERNAL, status.UNKNOWN]);
 const LIMITS = {
   "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
   "grpc.max_send_message_length": MESSAGE_BYTES_MAX,
@@ -69,7 +70,7 @@ export class Client {
    */
   async retry<A>(place: string, once: (broker: BrokerClient) => Promise<A>,
     errorIn: (answer: A) => Failure | undefined): Promise<A> {
-    for (let attempt = 0, pause = 50; attempt < ATTEMPTS; attempt++) {
+    for (let attempt = 0, pause = 50, redirects = 0; attempt < ATTEMPTS; attempt++) {
       const address = this.owners.get(place) ?? this.first;
       let failure: Failure | undefined;
       try {
@@ -82,9 +83,11 @@ export class Client {
       if (!RETRIABLE.has(failure.code)) throw new Refused(exact(failure), failure.message);
       if (failure.owner && failure.owner !== address) {
         this.owners.set(place, failure.owner);
-        continue;
+        if (++redirects <= REDIRECTS) continue; // more: two brokers name each other
+      } else {
+        this.owners.delete(place);
+        redirects = 0;
       }
-      this.owners.delete(place);
       await sleep(Math.max(pause, failure.retryAfterMs));
       pause = Math.min(2 * pause, 2000);
     }
@@ -150,5 +153,5 @@ function errorOf(error: ServiceError): Failure {
   const [sent] = error.metadata?.get("ledgermq-error-bin") ?? [];
   if (sent) return Failure.decode(sent as Buffer);
   if (error.code === undefined) throw error;
-  return Failure.create({ code: LOST.has(error.code) ? "UNAVAILABLE" : "UNKNOWN", message: error.message });
+  return Failure.create({ code: LOST.has(error.code) ? "UNAVAILABLE" : "NO_BROKER", message: error.message });
 }

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import grpc
+
 from ledgermq.errors import LedgerMQError
 
 
@@ -20,12 +22,18 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class LostRequest:
-    """The call ends without an error of LedgerMQ, as if the line broke; the broker never sees the request."""
+    """The call ends without an error of LedgerMQ, as if the line broke; the broker never sees the request. `status`:
+    what the library, or a proxy, makes of that.
+    """
+
+    status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
 class LostAnswer:
-    """The broker serves the request; then the call ends as if the line broke."""
+    """The broker serves the request; then the call ends as if the line broke. `status`: as of `LostRequest`."""
+
+    status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,11 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The answer is NOT_OWNER, and names the other broker; the broker never sees the request."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stale:
     """DescribeTopics names the other broker as the owner of each partition, as a broker does that has not heard yet."""
 
@@ -52,7 +65,7 @@ class Damaged:
     text: bytes
 
 
-Fault = Refused | LostRequest | LostAnswer | Twice | Late | Stale | Damaged
+Fault = Refused | LostRequest | LostAnswer | Twice | Late | Elsewhere | Stale | Damaged
 
 UNARY_OF = {"Produce": "ProduceOnce", "Fetch": "FetchOnce"}
 """A stream meets the faults of the call that carries the same messages."""

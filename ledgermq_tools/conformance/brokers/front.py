@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from ledgermq.errors import LedgerMQError, Unavailable
+from ledgermq.errors import LedgerMQError, NotOwner, Unavailable
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol import status
 from ledgermq.protocol.api import BrokerApi
@@ -27,6 +27,7 @@ from ledgermq.protocol.methods import METHODS, SERVICE, Kind, Method
 from ledgermq.runtime.tasks import end
 from ledgermq_tools.conformance.brokers.faults import (
     Damaged,
+    Elsewhere,
     Fault,
     Late,
     LostAnswer,
@@ -49,7 +50,11 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Lost(Exception):
-    """The call ends as if the line broke."""
+    """The call ends as if the line broke, with this status."""
+
+    def __init__(self, status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
+        super().__init__(status.name)
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -106,9 +111,9 @@ class Front:
             watch, fault, call = self._begin(method, data)
             try:
                 if isinstance(fault, LostRequest):
-                    raise Lost
-                if isinstance(fault, Refused):
-                    raise fault.error
+                    raise Lost(fault.status)
+                if isinstance(fault, Refused | Elsewhere):
+                    raise self._error_of(fault)
                 async with aclosing(getattr(self._found(), method.attribute)(method.decode_request(data))) as answers:
                     async for answer in answers:
                         fault = await self._write(method, answer, context, watch, fault, call)
@@ -116,7 +121,7 @@ class Front:
                 watch.judge.lost(call)
                 raise
             except LedgerMQError as error:
-                planned = isinstance(fault, Refused)
+                planned = isinstance(fault, Refused | Elsewhere)
                 watch.judge.failed(call, status.error_to_proto(error), _now_s(), planned=planned)
                 raise
         except (Lost, LedgerMQError) as error:
@@ -127,7 +132,7 @@ class Front:
     ) -> Fault | None:
         """Write an answer of a stream; return the trouble that is left for the next one."""
         if isinstance(fault, LostAnswer):
-            raise Lost
+            raise Lost(fault.status)
         if isinstance(fault, Late):
             await asyncio.sleep(fault.seconds)
             fault = None
@@ -188,21 +193,21 @@ class Front:
         """Return the answer of the broker, or of the plan. Raises Lost, LedgerMQError."""
         try:
             if isinstance(fault, LostRequest):
-                raise Lost
-            if isinstance(fault, Refused):
-                return self._refused(call, fault.error, watch)
+                raise Lost(fault.status)
+            if isinstance(fault, Refused | Elsewhere):
+                return self._refused(call, self._error_of(fault), watch)
             answer = await self._ask(method, data)
             if isinstance(fault, Twice):
                 answer = await self._ask(method, data)
             if isinstance(fault, LostAnswer):
-                raise Lost
+                raise Lost(fault.status)
             if isinstance(fault, Late):
                 await asyncio.sleep(fault.seconds)
         except (Lost, asyncio.CancelledError):
             watch.judge.lost(call)
             raise
         except LedgerMQError as error:
-            planned = isinstance(fault, Refused)
+            planned = isinstance(fault, Refused | Elsewhere)
             watch.judge.failed(call, status.error_to_proto(error), _now_s(), planned=planned)
             raise
         watch.judge.answered(call, answer, _now_s())
@@ -214,6 +219,14 @@ class Front:
                 watch.plan.put_back(method.name, fault)
             return shown
         return answer
+
+    def _error_of(self, fault: Refused | Elsewhere) -> LedgerMQError:
+        if isinstance(fault, Refused):
+            return fault.error
+        others = [address for address in self._addresses if address != self.address]
+        error = NotOwner("another broker owns it", owner=others[-1] if others else self.address)
+        error.not_stored = True
+        return error
 
     def _refused(self, call: Call, error: LedgerMQError, watch: Watch) -> Any:
         """Return an answer with the error for each batch. Raises the error, if the call is not about batches."""
@@ -273,5 +286,5 @@ def _now_s() -> float:
 async def _refuse(context: Context, error: Lost | LedgerMQError) -> NoReturn:
     if isinstance(error, LedgerMQError):
         await status.abort(context, error)
-    await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke off")
+    await context.abort(error.status, "the connection broke off")
     raise AssertionError("abort() returned")

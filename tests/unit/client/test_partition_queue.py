@@ -164,9 +164,13 @@ def test_an_attempt_without_a_connection_leaves_no_doubt() -> None:
     text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused"
     queue.failed(batch, error_from_status(grpc.StatusCode.UNAVAILABLE, text, (), "b:1"), 0)
     assert [type(error) for _, error in queue.expire(1)] == [DeadlineExceeded]
+
+
+@pytest.mark.parametrize("code", ["UNAVAILABLE", "CANCELLED", "UNKNOWN", "INTERNAL", "RESOURCE_EXHAUSTED"])
+def test_a_status_that_no_broker_sent_leaves_a_batch_in_doubt(code: str) -> None:
     batch = decided(None)
     queue = queue_of(batch)
     queue.opened(session())
     queue.sent(batch)
-    queue.failed(batch, error_from_status(grpc.StatusCode.UNAVAILABLE, "Socket closed", (), "b:1"), 0)
+    assert queue.failed(batch, error_from_status(grpc.StatusCode[code], "the line broke", (), "b:1"), 0) == []
     assert [type(error) for _, error in queue.expire(1)] == [OutcomeUnknown]

@@ -69,12 +69,14 @@ final class Client implements AutoCloseable {
     private static final int MESSAGE_BYTES_MAX = (33 << 20) + 64;
     private static final int ANSWER_S = 40;
     private static final int ATTEMPTS = 60;
+    private static final int REDIRECTS = 3; // in a row, without a pause
     private static final Metadata.Key<byte[]> ERROR =
         Metadata.Key.of("ledgermq-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
     private static final Set<String> RETRIABLE = Set.of("NOT_OWNER", "UNAVAILABLE", "DEADLINE_EXCEEDED",
         "TOPIC_BEING_DELETED", "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "STORE_FULL");
+    /** Libraries make each of these of a line that broke during the call. */
     private static final Set<Status.Code> LOST = EnumSet.of(Status.Code.UNAVAILABLE, Status.Code.CANCELLED,
-        Status.Code.DEADLINE_EXCEEDED, Status.Code.RESOURCE_EXHAUSTED);
+        Status.Code.DEADLINE_EXCEEDED, Status.Code.RESOURCE_EXHAUSTED, Status.Code.INTERNAL, Status.Code.UNKNOWN);
 
     private final String first;
     private final Map<String, String> owners = new HashMap<>();
@@ -116,6 +118,7 @@ final class Client implements AutoCloseable {
     <A> A retry(String place, Function<BrokerGrpc.BrokerBlockingStub, A> once, Function<A, Error> errorIn)
         throws InterruptedException {
         long pauseMs = 50;
+        int redirects = 0;
         for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
             String address = owners.getOrDefault(place, first);
             Error failure;
@@ -131,9 +134,11 @@ final class Client implements AutoCloseable {
             if (!RETRIABLE.contains(failure.getCode())) throw new Refused(exact(failure), failure.getMessage());
             if (!failure.getOwner().isEmpty() && !failure.getOwner().equals(address)) {
                 owners.put(place, failure.getOwner());
-                continue;
+                if (++redirects <= REDIRECTS) continue; // more: two brokers name each other
+            } else {
+                owners.remove(place);
+                redirects = 0;
             }
-            owners.remove(place);
             Thread.sleep(Math.max(pauseMs, failure.getRetryAfterMs()));
             pauseMs = Math.min(2 * pauseMs, 2000);
         }
@@ -150,7 +155,7 @@ final class Client implements AutoCloseable {
                 throw new IllegalStateException(error);
             }
         }
-        String code = LOST.contains(failed.getStatus().getCode()) ? "UNAVAILABLE" : "INTERNAL";
+        String code = LOST.contains(failed.getStatus().getCode()) ? "UNAVAILABLE" : "NO_BROKER";
         return Error.newBuilder().setCode(code).setMessage(String.valueOf(failed.getMessage())).build();
     }
 
