@@ -13,11 +13,12 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.object_store.memory import MemoryStore
 from ledgermq_ledger.parquet.merging import merge
-from ledgermq_ledger.parquet.merging.merged_list import decode_list, encode_list
+from ledgermq_ledger.parquet.merging.merged_list import decode_list, encode_list, put_list
 from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 from ledgermq_ledger.parquet.merging.plan import choose_run
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.settings import TopicSettings, check_together, parse_settings
+from tests.stores.backends import seeded_sources
 from tests.stores.requests_made import Requests
 from tests.virtual_time import virtual
 from tests.worlds.merged_files import (
@@ -194,6 +195,13 @@ def test_a_list_that_cannot_be_is_refused() -> None:
     for bad in (a_list((0, 9), (9, 12)), a_list((10, 12), (0, 3)), wrong, other):
         with pytest.raises(DataDamaged):
             decode_list(encode_list(bad), key)
+
+
+async def test_a_list_with_an_overlap_is_never_put() -> None:
+    store, sources = MemoryStore("lists", seeded_sources(1)), seeded_sources(2)
+    with pytest.raises(AssertionError, match="would be listed beside"):
+        await put_list(store, a_list((0, 9), (9, 12)), sources)
+    assert [info async for info in store.list(keys.MERGED)] == []
 
 
 def test_names_are_read_back_and_those_of_others_are_not() -> None:

@@ -224,6 +224,19 @@ async def test_small_files_come_back_when_the_topic_wants_no_merges_any_longer()
 
 
 @virtual
+async def test_small_files_take_the_place_of_a_merged_one_that_is_missing() -> None:
+    root = await a_merging_root(4)
+    [missing] = [name.key for name in await merged_names(root) if name.place.partition == 0 and name.offsets]
+    await root.store.delete([missing])
+    await root.alter_topic("t", parquet_merge_files="0")
+    await set_table(root, 1, KEEP_MS)
+    await registrar(root).catch_up()
+    assert not any(is_merged for _, _, is_merged in await shown(root))
+    await asyncio.sleep(KEEP_MS / 1000 + 1)
+    assert await judge(root) == set()
+
+
+@virtual
 async def test_a_list_that_is_lost_lets_nothing_go_that_the_table_names() -> None:
     root = await a_merging_root(4)
     for info in [info async for info in root.store.list(keys.MERGED) if "/lists/" in info.key]:

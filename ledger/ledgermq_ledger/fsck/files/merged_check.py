@@ -21,7 +21,7 @@ from ledgermq_ledger.parquet.merging.names import MergedName, parse_merged
 from ledgermq_ledger.parquet.pages import PageReader
 from ledgermq_ledger.topics.catalog import Catalog
 
-USE_SMALL = "readers take the small files instead"
+USE_SMALL = "brokers, Spark's source and `ledgermq sql` take the small files instead"
 
 
 class MergedCheck:

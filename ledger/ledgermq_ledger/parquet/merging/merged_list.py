@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from enum import Enum
+from itertools import pairwise
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, Unavailable
 from ledgermq.sources import Sources
@@ -93,6 +94,9 @@ async def read_files(store: ObjectStore, counters: fmt.PartitionCheckpoint) -> l
 async def put_list(store: ObjectStore, listed: fmt.MergedList, sources: Sources) -> None:
     """Put a list under the name that its merge alone has. Raises Unavailable, the store's errors."""
     key = MergedName(PartitionId(listed.topic_id, listed.partition), listed.number, listed.put_id).key
+    for before, after in pairwise(listed.files):
+        if after.first_offset <= before.last_offset:
+            raise AssertionError(f"{key}: {after.key} would be listed beside {before.key}, which has its first record")
     if await settle_put(store, key, [encode_list(listed)], sources=sources) is not PutOutcome.WON:
         raise Unavailable(f"{key}: outcome of the conditional put is unknown; the next merge has another name")
 
