@@ -64,6 +64,22 @@ async def test_merged_files_go_with_their_small_ones(how: str, by_brokers: bool)
     assert await read_all(root, first=3) == root.produced["t", 0][3:]
 
 
+@pytest.mark.parametrize("how", UNREAD)
+@virtual
+async def test_a_partition_moves_without_its_list(how: str) -> None:
+    root = await a_root(3, bundles=3)
+    await spoil(root, how)
+    await root.move("t", 0, 2)
+    for _ in range(3):
+        await make_file(root)
+    counters = await counters_of(root, bundle=2)
+    assert (counters.merged.number > 1) == (how != "later"), "the numbers go on"
+    assert await read_all(root, bundle=2) == root.produced["t", 0]
+    await delete_below(root, 9, bundle=2)
+    assert all(first >= 8 for first, _ in await spans(root))
+    assert await read_all(root, bundle=2, first=9) == root.produced["t", 0][9:]
+
+
 @virtual
 async def test_a_list_of_a_later_release_is_not_replaced() -> None:
     root = await a_root(3)

@@ -251,6 +251,21 @@ async def test_a_list_that_is_lost_lets_nothing_go_that_the_table_names() -> Non
 
 
 @virtual
+async def test_two_registrars_put_files_of_a_lost_list_back_once() -> None:
+    root = await a_merging_root(6)
+    await spoil(root, "lost")
+    await raise_start(root, 3)
+    await asyncio.gather(registrar(root).catch_up(), registrar(root).catch_up())
+    assert await shown(root) == [(2, 4, False), (4, 6, False), (6, 12, True)]
+    await root.move("t", 0, 2)
+    await set_table(root, 1, KEEP_MS)
+    await raise_start(root, 8)
+    await asyncio.gather(registrar(root).catch_up(), registrar(root).catch_up())
+    assert await shown(root) == [(8, 10, False), (10, 12, False)]
+    assert await judge(root) == set()
+
+
+@virtual
 async def test_a_lost_list_begins_anew_when_the_table_is_dropped() -> None:
     root = await a_merging_root(4)
     await spoil(root, "lost")
