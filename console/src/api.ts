@@ -1,7 +1,7 @@
 // Calls of the gateway. The cookie says who calls, or a token that is kept in this page's memory only.
 import { signal } from "@preact/signals";
 
-export interface Session { principal: string; open: boolean; write: boolean; cluster: boolean }
+export interface Session { principal: string; open: boolean; write: boolean; cluster: boolean; now_ms: number }
 export class Problem extends Error {
   constructor(readonly status: number, readonly code: string, detail: string, readonly more: Record<string, unknown> = {}) {
     super(detail);
@@ -11,6 +11,10 @@ export class Problem extends Error {
 export const session = signal<Session | null>(null);
 export const signedOut = signal("");
 let kept = "";
+let aheadMs = 0;
+
+// The brokers' time, which all ages on the pages go by: the clock of this machine may be wrong.
+export const now = (): Date => new Date(Date.now() - aheadMs);
 
 function headers(method: string, body: boolean): Record<string, string> {
   const found: Record<string, string> = {};
@@ -64,13 +68,17 @@ export async function change<T>(method: string, path: string, body?: unknown): P
 // Yields the events of a stream. `place`: the id of the last event, where it goes on.
 export async function* events(path: string, place: string, stop: AbortSignal): AsyncGenerator<{ id: string; event: string; data: string }> {
   const answer = await ask("GET", path, undefined, stop, place ? { "Last-Event-ID": place } : {});
-  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = answer.body!.getReader();
+  const decoder = new TextDecoder();
   let rest = "";
   let found = { id: "", event: "", data: "" };
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error: unknown) => {
+      if (stop.aborted) throw error;
+      throw new Problem(0, "UNREACHABLE", "the stream was cut");
+    });
     if (done) return;
-    const lines = (rest + value).split("\n");
+    const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
     rest = lines.pop()!;
     for (const line of lines) {
       if (line === "") {
@@ -85,8 +93,11 @@ export async function* events(path: string, place: string, stop: AbortSignal): A
   }
 }
 
-async function look(): Promise<void> {
-  session.value = await get<Session>("/console/session");
+async function look(method = "GET"): Promise<void> {
+  const askedMs = Date.now();
+  const found = (await (await ask(method, "/console/session")).json()) as Session;
+  aheadMs = askedMs - found.now_ms;
+  session.value = found;
   signedOut.value = "";
 }
 
@@ -110,7 +121,7 @@ export async function begin(): Promise<void> {
 export async function signIn(token: string): Promise<void> {
   kept = token;
   try {
-    session.value = await change<Session>("POST", "/console/session");
+    await look("POST");
     kept = "";
   } catch (error) {
     if (!(error instanceof Problem && error.code === "INVALID_REQUEST")) {
@@ -118,9 +129,8 @@ export async function signIn(token: string): Promise<void> {
       throw error;
     }
     await change("DELETE", "/console/session"); // a cookie of before, beside which no token counts
-    session.value = await get<Session>("/console/session"); // too long for a cookie: it stays in this page
+    await look(); // too long for a cookie: it stays in this page
   }
-  signedOut.value = "";
 }
 
 export const isKept = (): boolean => kept !== "";

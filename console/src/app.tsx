@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { begin, isKept, session, signIn, signOut, signedOut } from "./api";
 import { go, link, place } from "./place";
 import { visible } from "./show";
-import { Dialog } from "./ui";
+import { Dialog, forget, search } from "./ui";
 import { GroupPage, Groups } from "./pages/groups";
 import { Lake } from "./pages/lake";
 import { LetterGroups, Letters } from "./pages/letters";
@@ -93,6 +93,7 @@ function useKeys(on: boolean, help: () => void): void {
     let before = "";
     const pressed = (event: KeyboardEvent): void => {
       const at = event.target as HTMLElement;
+      forget();
       if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName) || document.querySelector("dialog[open]")) return;
       const first = before;
       before = event.key === "g" ? "g" : "";
@@ -102,14 +103,15 @@ function useKeys(on: boolean, help: () => void): void {
       const now = rows.indexOf(document.activeElement as HTMLElement);
       const page = first === "g" ? PAGES.find((each) => each.key === event.key) : undefined;
       if (page) go(page.path ? [page.path] : []);
-      else if (event.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
+      else if (event.key === "/") search();
       else if (event.key === "j") rows[Math.min(now + 1, rows.length - 1)]?.focus();
       else if (event.key === "k") rows[Math.max(now - 1, 0)]?.focus();
       else return;
       event.preventDefault();
     };
     addEventListener("keydown", pressed);
-    return () => removeEventListener("keydown", pressed);
+    addEventListener("pointerdown", forget);
+    return () => (removeEventListener("keydown", pressed), removeEventListener("pointerdown", forget));
   }, [on]);
 }
 

@@ -23,11 +23,21 @@ export function link(path: string[], params: Record<string, string | number | un
 }
 
 export const place = signal<Place>(read(location.hash));
-addEventListener("hashchange", () => (place.value = read(location.hash)));
+const look = (): void => void (place.value = read(location.hash));
+addEventListener("hashchange", look);
 
+// Goes there at once, and so do links: browsers report a new fragment later, and the next key would meet the old page.
 export function go(path: string[], params: Record<string, string | number | undefined> = {}): void {
   location.hash = link(path, params);
+  look();
 }
+addEventListener("click", (event) => {
+  const at = event.target instanceof Element && event.target.closest<HTMLAnchorElement>('a[href^="#/"]');
+  if (!at || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  location.hash = at.hash;
+  look();
+});
 
 // Changes parameters of the page where it is, without a step back in the browser's history.
 export function set(params: Record<string, string | undefined>): void {

@@ -1,7 +1,7 @@
 // Parts that pages are made of. Children are always strings or elements made here, never what a server has sent.
 import { type ComponentChildren, type JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem, get, session } from "./api";
+import { Problem, get, now, session } from "./api";
 import { ago, utc, visible } from "./show";
 
 export interface Loaded<T> { data: T | null; error: Problem | Error | null; reload: () => void; loading: boolean }
@@ -49,7 +49,7 @@ export function Trouble({ error }: { error: Error | null }): JSX.Element | null 
 export function When({ at }: { at: string | number | null | undefined }): JSX.Element {
   const time = at === null || at === undefined || at === 0 ? null : new Date(at);
   if (!time || Number.isNaN(time.getTime())) return <span class="dim">{at ? visible(String(at)) : "–"}</span>;
-  return <time dateTime={time.toISOString()} title={utc(time)}>{ago(time, new Date())}</time>;
+  return <time dateTime={time.toISOString()} title={utc(time)}>{ago(time, now())}</time>;
 }
 
 export interface Column<T> { name: string; unseen?: boolean; right?: boolean; show: (row: T) => ComponentChildren; sort?: (row: T) => string | number }
@@ -94,13 +94,29 @@ export function Facts({ rows }: { rows: [string, ComponentChildren][] }): JSX.El
   return <dl class="facts">{rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
 }
 
+// Goes to the page's search. Where the page is still loading, its search takes the focus when it appears, unless `forget`
+// comes before.
+let isSought = false;
+export function search(): void {
+  const found = document.querySelector<HTMLElement>("[data-search]");
+  isSought = !found;
+  found?.focus();
+}
+export const forget = (): void => void (isSought = false);
+
 export function Field(props: { label: string; value: string; onSet: (value: string) => void; search?: boolean; placeholder?: string; type?: "text" | "number"; wide?: boolean; live?: boolean }): JSX.Element {
   const { label, value, onSet, search, placeholder, type = "text", wide, live } = props;
   const [text, setText] = useState(value);
+  const box = useRef<HTMLInputElement>(null);
   useEffect(() => setText(value), [value]);
+  useEffect(() => {
+    if (!search || !isSought) return;
+    forget();
+    box.current!.focus();
+  }, []);
   return (
     <label class={wide ? "field wide" : "field"}><span>{label}</span>
-      <input type={type as "text"} value={text} placeholder={placeholder} spellcheck={false} autocomplete="off" data-search={search ? "" : undefined}
+      <input ref={box} type={type as "text"} value={text} placeholder={placeholder} spellcheck={false} autocomplete="off" data-search={search ? "" : undefined}
         onInput={(event) => (setText(event.currentTarget.value), live && onSet(event.currentTarget.value))} onChange={(event) => onSet(event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Enter" && onSet(event.currentTarget.value)} />
     </label>

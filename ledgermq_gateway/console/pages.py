@@ -35,13 +35,14 @@ ASKED_MAX = 20
 
 class Session(Struct, kw_only=True):
     """`open`: brokers admit every caller, so there is nothing to sign in with. `write`: whether this console changes
-    anything. `cluster`: whether the caller has the operation.
+    anything. `cluster`: whether the caller has the operation. `now_ms`: the brokers' time, by which pages count ages.
     """
 
     principal: str
     open: bool
     write: bool
     cluster: bool
+    now_ms: int
 
 
 class Rights(Struct, kw_only=True):
@@ -102,7 +103,13 @@ class Console:
     async def _session(self, call: Call) -> Session:
         is_open = call.caller.is_shared
         cluster = is_open or (await call.caller.client.access.test("cluster")).allowed
-        return Session(principal=call.caller.principal, open=is_open, write=self.door.may_write, cluster=cluster)
+        return Session(
+            principal=call.caller.principal,
+            open=is_open,
+            write=self.door.may_write,
+            cluster=cluster,
+            now_ms=call.service.sources.now_ms(),
+        )
 
 
 async def sign_out(call: Call) -> Answer:

@@ -73,7 +73,7 @@ export function Messages({ topic }: { topic: TopicDetails }): JSX.Element {
         <button type="button" class="main" aria-pressed={live !== ""} onClick={() => search({ live: live ? undefined : "1", key: undefined })}>{live ? "Stop" : "Live"}</button>
       </div>
       {topic.partitions > PARTITIONS_MAX && !partition && <p class="note">{`Only the first ${PARTITIONS_MAX} of ${count(topic.partitions)} partitions are shown: choose one for the others.`}</p>}
-      {live ? <Tail topic={topic} partition={partition} tags={tags} filter={filter} open={open} /> : (
+      {live ? <Tail key={JSON.stringify([topic.name, partition, tags, filter])} topic={topic} partition={partition} tags={tags} filter={filter} open={open} /> : (
         <>
           <Trouble error={page.error} />
           {page.data && <Rows topic={topic.name} records={records} open={open} empty={key ? `No record has the key ${visible(key)}.` : newest ? (isEnd ? "No records are here." : "Nothing that was looked at passes. Older records may.") : <>{`No records from ${visible(from)} on. `}<a href={link(["topics", topic.name])}>Show the newest ones</a></>} />}
@@ -119,22 +119,6 @@ function Panel({ topic, record }: { topic: string; record: RecordOut }): JSX.Ele
   );
 }
 
-// Waits until this tab is shown, or until the end, and returns for how many milliseconds.
-function untilShown(end: AbortSignal): Promise<number> {
-  const began = Date.now();
-  if (!document.hidden) return Promise.resolve(0);
-  return new Promise((done) => {
-    const look = (): void => {
-      if (document.hidden && !end.aborted) return;
-      document.removeEventListener("visibilitychange", look);
-      end.removeEventListener("abort", look);
-      done(Date.now() - began);
-    };
-    document.addEventListener("visibilitychange", look);
-    end.addEventListener("abort", look);
-  });
-}
-
 // The live tail: new rows at the top, at most LIVE_MAX; it waits while the pointer is in the table. A hidden tab has no
 // stream: a browser has six connections for all tabs. Shown again it goes on where it was, or after a minute at the end.
 function Tail(props: { topic: TopicDetails; partition: string; tags: string; filter: string; open: string }): JSX.Element {
@@ -146,39 +130,47 @@ function Tail(props: { topic: TopicDetails; partition: string; tags: string; fil
   const [error, setError] = useState<Error | null>(null);
   const paused = useRef(false);
   useEffect(() => {
-    const stop = new AbortController();
     const waiting: RecordOut[] = [];
     let cursor = "";
-    let hidden = new AbortController();
-    const hide = (): void => {
-      if (document.hidden) hidden.abort();
+    let hasEnded = false;
+    let stream = new AbortController();
+    let shown = (): void => {};
+    const look = (): void => {
+      if (document.hidden || hasEnded) stream.abort();
+      if (!document.hidden || hasEnded) shown();
     };
-    document.addEventListener("visibilitychange", hide);
+    document.addEventListener("visibilitychange", look);
     const timer = setInterval(() => {
       if (!waiting.length || paused.current || document.hidden) return;
       const fresh = waiting.splice(0).reverse();
       setRows((now) => [...fresh, ...now].slice(0, LIVE_MAX));
     }, 250);
+    const follow = async (): Promise<void> => {
+      for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: chosen(topic, partition), tags, filter, gap: "skip" })}`, cursor, stream.signal)) {
+        if (event.id) cursor = event.id;
+        if (event.event === "problem") throw new Problem(0, "", String((JSON.parse(event.data) as { detail?: unknown }).detail));
+        if (!event.data || event.event) continue;
+        waiting.push(JSON.parse(event.data) as RecordOut);
+        if (waiting.length > LIVE_MAX) setSkipped((now) => now + waiting.splice(0, waiting.length - LIVE_MAX).length);
+      }
+    };
     const run = async (): Promise<void> => {
-      while (!stop.signal.aborted) {
-        const hiddenMs = await untilShown(stop.signal);
-        if (cursor && hiddenMs > HIDDEN_MS_MAX) (cursor = ""), setMissed(true);
-        hidden = new AbortController();
-        hide();
+      while (!hasEnded) {
+        const began = Date.now();
+        await new Promise<void>((done) => ((shown = done), look()));
+        if (hasEnded) return;
+        if (cursor && Date.now() - began > HIDDEN_MS_MAX) (cursor = ""), setMissed(true);
+        stream = new AbortController();
+        setState("live");
         try {
-          setState("live");
-          for await (const event of events(`/v1/topics/${part(topic.name)}/events${query({ partitions: chosen(topic, partition), tags, filter, gap: "skip" })}`, cursor, AbortSignal.any([stop.signal, hidden.signal]))) {
-            if (event.id) cursor = event.id;
-            if (event.event === "problem") throw new Problem(0, "", String((JSON.parse(event.data) as { detail?: unknown }).detail));
-            if (!event.data || event.event) continue;
-            waiting.push(JSON.parse(event.data) as RecordOut);
-            if (waiting.length > LIVE_MAX) setSkipped((now) => now + waiting.splice(0, waiting.length - LIVE_MAX).length);
-          }
+          await follow();
         } catch (caught) {
-          if (stop.signal.aborted || signedOut.value) return;
-          if (caught instanceof Problem && caught.status >= 400 && caught.status < 500 && caught.status !== 429) return setError(caught);
+          if (hasEnded || signedOut.value) return;
+          const isFinal = caught instanceof Problem ? caught.status >= 400 && caught.status < 500 && caught.status !== 429 : !stream.signal.aborted;
+          if (isFinal) return stream.abort(), setState("has ended"), setError(caught as Error);
         }
-        if (hidden.signal.aborted) {
+        if (hasEnded) return;
+        if (stream.signal.aborted) {
           if (!cursor) setMissed(true);
           continue;
         }
@@ -187,11 +179,11 @@ function Tail(props: { topic: TopicDetails; partition: string; tags: string; fil
       }
     };
     void run();
-    return () => (stop.abort(), clearInterval(timer), document.removeEventListener("visibilitychange", hide));
-  }, [topic.name, partition, tags, filter]);
+    return () => ((hasEnded = true), look(), clearInterval(timer), document.removeEventListener("visibilitychange", look));
+  }, []);
   return (
     <div onPointerEnter={(event) => event.pointerType === "mouse" && (paused.current = true)} onPointerLeave={() => (paused.current = false)}>
-      <p role="status">{`${state === "live" ? "Live: new records come in at the top" : `The stream ${state}`}${skipped ? `; ${count(skipped)} skipped` : ""}${missed ? "; records that came while this tab was hidden are left out" : ""}. It waits while the pointer is in the table.`}</p>
+      <p role="status">{`${state === "live" ? "Live: new records come in at the top" : `The stream ${state}`}${skipped ? `; ${count(skipped)} skipped` : ""}${missed ? "; records that came while this tab was hidden are left out" : ""}.${error ? "" : " It waits while the pointer is in the table."}`}</p>
       <Trouble error={error} />
       <Rows topic={topic.name} records={rows} open={open} empty="No record has come yet." />
     </div>
