@@ -264,10 +264,7 @@ class Housekeeper:
 
     async def expire(self) -> None:
         """Forget ids that have not been used for long, and notes about producers whose ids have expired."""
-        coordinator = self._partition.coordinator
-        if coordinator.expiry.wants_expiry(self._parts.clocks.our_ms()):
-            judged_ms = await self._parts.clocks.earlier_ms()
-            self._state.issued(lambda: coordinator.expiry.expire(judged_ms))
+        await self._expire_ids()
         now_s = asyncio.get_running_loop().time()
         notes = self._partition.participant.upkeep.notes()
         known = {note: self._note_again_s.get(note) for note in notes}
@@ -279,6 +276,15 @@ class Housekeeper:
             for note, at_s in known.items()
         }
         await self._side_by_side(self._ask_expired, due, None)  # no time limit: each is asked about once a day
+
+    async def _expire_ids(self) -> None:
+        """Forget all of them: in one pause, programs may begin many times what one decision takes."""
+        coordinator = self._partition.coordinator
+        if not coordinator.expiry.wants_expiry(self._parts.clocks.our_ms()):
+            return
+        judged_ms = await self._parts.clocks.earlier_ms()
+        while self._state.issued(lambda: coordinator.expiry.expire(judged_ms)):
+            await self._state.durable()
 
     async def expire_half(self) -> None:
         """Forget half messages that ended. If the clock is wrong, only late callers lose their answers, so

@@ -63,8 +63,8 @@ class TransactionLimits:
     """How long a half message waits for any producer of its check group; then it is UNRESOLVED."""
     carry_after_ms: int = 300_000
     """How long something is staged before its bytes may be carried forward."""
-    expiry_look_ms: int = 3_600_000
-    """Pause between two searches for ids that have expired."""
+    expiry_look_ms: int = 600_000
+    """Pause between two searches for ids that have expired; a takeover begins it again."""
     note_asked_ms: int = 24 * 3_600_000
     """Pause between two questions of a bundle whether it may forget a note about a producer."""
     notes_many: int = 10_000

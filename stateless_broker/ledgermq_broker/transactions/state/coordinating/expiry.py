@@ -23,10 +23,9 @@ class Expiry:
         about it; also if it has an operator's decision. A committed two-phase transaction stays until it
         is forgotten (X16, X17). If the clock is wrong, only late callers lose their answers.
         """
-        expired = [name for name, known in self._ids.known.items() if self._may_expire(name, known, now_ms)]
-        records = [
-            record for name in expired[:EXPIRED_AT_ONCE_MAX] for record in self._ids.decided(name, None, None).records
-        ]
+        old = (name for name, known in self._ids.known.items() if self._may_expire(name, known, now_ms))
+        expired = list(islice(old, EXPIRED_AT_ONCE_MAX))
+        records = [record for name in expired for record in self._ids.decided(name, None, None).records]
         return Decision(records, len(records))
 
     def wants_expiry(self, now_ms: int) -> bool:
