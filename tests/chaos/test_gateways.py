@@ -44,7 +44,9 @@ async def trouble(brokers: BrokerProcesses, places: list[GatewayPlace], seed: in
     """Kill and stop gateways and brokers, one at a time, and start each again."""
     r, happened = random.Random(seed), []
     end_s = asyncio.get_running_loop().time() + SECONDS
-    while asyncio.get_running_loop().time() < end_s:
+    while asyncio.get_running_loop().time() < end_s or not any(
+        each.startswith("gateway") and each.endswith("SIGKILL") for each in happened
+    ):
         await asyncio.sleep(r.uniform(0.5, 2.0))
         if r.random() < 0.6:
             place = r.choice(places)

@@ -11,6 +11,7 @@ import gzip
 import json
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
 import httpx
@@ -233,17 +234,18 @@ class Requested:
         self._runner.close()
 
     async def _serve(self, data: bytes) -> None:
-        if self._at is None or self._served % INPUTS_A_GATEWAY == 0:
+        at = self._at
+        if at is None or self._served % INPUTS_A_GATEWAY == 0:
             await self._stack.aclose()
-            self._at = await self._stack.enter_async_context(world(**QUICK))
-            made = await self._at.http.post("/v1/topics", json={"name": "kept", "partitions": 2}, headers=ALONE)
-            assert made.status_code == 201, made.text
+            made: World = await self._stack.enter_async_context(world(**QUICK))
+            at = self._at = made
+            await _tried(self._make_topic, at)
             logging.getLogger("ledgermq.gateway").addHandler(self._errors)
         self._served += 1
         self._errors.found.clear()
-        await self._asked(self._at, data)
+        await self._asked(at, data)
         if self._served % HEALTH_EVERY == 0:
-            await self._check_health(self._at)
+            await _tried(self._check_client, at)
         if self._errors.found:
             raise Untyped(f"the gateway failed: {self._errors.found[0]}")
 
@@ -262,18 +264,10 @@ class Requested:
         finally:
             writer.transport.abort()
 
-    async def _check_health(self, at: World) -> None:
-        """The next client is served. It comes on other connections: the gateway ends those that rest, and those
-        that need a tenth of a second for their header, which a busy machine does.
-        """
-        for left in reversed(range(HEALTH_TRIES)):
-            try:
-                await self._check_client(at)
-                break
-            except httpx.TransportError:
-                if not left:
-                    raise
-                await asyncio.sleep(HEALTH_PAUSE_S)
+    async def _make_topic(self, at: World) -> None:
+        made = await at.http.post("/v1/topics", json={"name": "kept", "partitions": 2}, headers=ALONE)
+        if made.status_code not in (201, 409):  # 409: the answer to the attempt before was lost
+            raise Untyped(f"no topic was made: {made.status_code} {made.text[:300]}")
 
     async def _check_client(self, at: World) -> None:
         value = f"healthy {self._served}"
@@ -288,6 +282,20 @@ class Requested:
             raise Untyped("a record that was acknowledged is not read back")
         if at.gateway.service.streams.count > 5:
             raise Untyped("streams of readers that left are still counted")
+
+
+async def _tried(call: Callable[[World], Awaitable[None]], at: World) -> None:
+    """Call as a client that is to be served. It comes on other connections: the gateway ends those that rest, and
+    those that need a tenth of a second for their header, which a busy machine does.
+    """
+    for left in reversed(range(HEALTH_TRIES)):
+        try:
+            await call(at)
+            break
+        except httpx.TransportError:
+            if not left:
+                raise
+            await asyncio.sleep(HEALTH_PAUSE_S)
 
 
 def surfaces() -> list[Surface]:
