@@ -41,7 +41,7 @@ def test_frames_come_out_as_they_went_in(seed: int) -> None:
     found = [bytes(frame) for frame in held]  # all at the end: what arrives later does not overwrite a frame
     assert found == payloads
     assert frames.unread_bytes == 0
-    assert frames.held_bytes == BUFFER_BYTES
+    assert frames.held_bytes == 0
 
 
 def test_memory_follows_what_has_arrived_and_not_what_was_announced() -> None:
@@ -51,6 +51,15 @@ def test_memory_follows_what_has_arrived_and_not_what_was_announced() -> None:
     assert frames.held_bytes == BUFFER_BYTES
     frames.feed(bytes(10 * BUFFER_BYTES))
     assert frames.held_bytes <= 2 * 11 * BUFFER_BYTES
+
+
+def test_a_frame_of_a_usual_size_is_moved_once_and_nothing_is_held_behind_it() -> None:
+    frames, stream, held = FrameBuffer(), framed(bytes(1_000_000)), []
+    for at in range(0, len(stream), 5000):
+        found = frames.feed(stream[at : at + 5000])
+        held.append(frames.held_bytes)
+    assert list(map(len, found)) == [1_000_000]
+    assert list(dict.fromkeys(held)) == [BUFFER_BYTES, len(stream), 0]
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, FRAME_BYTES_MAX + 1, 2**31 - 1])

@@ -25,7 +25,11 @@ FRAME_BYTES_MAX = 100 * MIB
 PLAIN_FRAME_BYTES_MAX = 16 * MIB
 """Largest request that carries no records."""
 BUFFER_BYTES = 64 * KIB
-"""Room for what arrives; a frame that is larger gets its own memory, which grows as its bytes arrive."""
+"""Room for what arrives; a frame that is larger gets its own memory, which grows as its bytes arrive. A connection
+that has sent whole frames only has none."""
+
+GROWN_AT_ONCE_BYTES = MIB
+"""A frame up to this size gets its memory in one step: to move what has arrived costs more than to read it."""
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")
@@ -50,7 +54,7 @@ class FrameBuffer:
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer = bytearray()
         self._start = 0
         self._end = 0
 
@@ -67,10 +71,8 @@ class FrameBuffer:
     def room(self) -> memoryview:
         """Return memory for bytes that arrive, at least one."""
         if self._end == len(self._buffer):
-            if self._start:
-                self._move(len(self._buffer))
-            else:
-                self._move(2 * len(self._buffer))
+            most = max(2 * self.unread_bytes, GROWN_AT_ONCE_BYTES)
+            self._move(max(BUFFER_BYTES, min(_LENGTH.size + (self._length() or 0), most)))
         return memoryview(self._buffer)[self._end :]
 
     def filled(self, count: int) -> list[memoryview]:
@@ -84,9 +86,7 @@ class FrameBuffer:
             self._start = start + length
             frames.append(self._frame(start, length))
         if self._start == self._end:
-            self._start = self._end = 0
-            if len(self._buffer) > BUFFER_BYTES:
-                self._buffer = bytearray(BUFFER_BYTES)
+            self._move(0)
         return frames
 
     def feed(self, data: Buffer) -> list[memoryview]:
@@ -115,7 +115,7 @@ class FrameBuffer:
         view = memoryview(self._buffer)[start : start + length]
         if length <= BUFFER_BYTES // 4:
             return memoryview(bytes(view))
-        self._move(max(BUFFER_BYTES, self._end - self._start))
+        self._move(self.unread_bytes and max(BUFFER_BYTES, self.unread_bytes))
         return view
 
     def _move(self, size: int) -> None:
