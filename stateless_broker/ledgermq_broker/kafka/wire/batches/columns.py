@@ -181,25 +181,30 @@ def _lengths(column: pa.Array) -> Numbers:
 
 
 def _varints(numbers: Numbers) -> _Varints:
-    raw = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    widest = max(1, -(-int(raw.max(initial=0)).bit_length() // _BITS))
-    lengths = np.ones(len(numbers), np.int64)
-    for place in range(1, widest):
-        lengths += raw >= np.uint64(1 << (_BITS * place))
-    places = np.arange(widest)
-    found = ((raw[:, None] >> (_BITS * places).astype(np.uint64)) & np.uint64(_MORE - 1)).astype(np.uint8)
-    found |= np.where(places[None, :] < lengths[:, None] - 1, np.uint8(_MORE), np.uint8(0))
+    left = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    widest = max(1, -(-int(left.max(initial=0)).bit_length() // _BITS))
+    found, lengths = np.empty((len(left), widest), np.uint8), np.ones(len(left), np.int64)
+    for place in range(widest):
+        low = left.astype(np.uint8) & np.uint8(_MORE - 1)
+        left >>= np.uint64(_BITS)
+        more = left != 0
+        found[:, place] = low | more.view(np.uint8) << _BITS
+        lengths += more
     return found, lengths
 
 
 def _joined(*numbers: _Varints) -> pa.BinaryArray:
     """Return one value for each row: the bytes of its numbers, one after the other."""
-    counts = [np.arange(found.shape[1])[None, :] < lengths[:, None] for found, lengths in numbers]
-    data = np.hstack([found for found, _ in numbers])[np.hstack(counts)]
-    offsets = np.concatenate(([0], np.cumsum(sum(lengths for _, lengths in numbers)))).astype(np.int32)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
-    )
+    ends = np.cumsum(sum(lengths for _, lengths in numbers))
+    offsets = np.concatenate(([0], ends)).astype(np.int32)
+    data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].astype(np.int64)
+    for found, lengths in numbers:
+        data[at] = found[:, 0]
+        for place in range(1, found.shape[1]):
+            rows = lengths > place
+            data[at[rows] + place] = found[rows, place]
+        at += lengths
+    return pa.BinaryArray.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def _offsets(values: pa.BinaryArray) -> npt.NDArray[np.int32]:
