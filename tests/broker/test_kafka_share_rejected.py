@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ledgermq.protocol import ledgermq_pb2 as pb
+from ledgermq_broker.kafka.handlers.shares import burying
 from ledgermq_broker.kafka.handlers.shares.acknowledging import BURYING_S, REJECTED
 from ledgermq_broker.kafka.handlers.shares.burying import Burying
 from ledgermq_broker.kafka.wire.errors import Code
@@ -208,3 +209,27 @@ async def test_a_topic_with_records_of_others_takes_no_dead_letters(cluster: Kaf
     other = await (await sharer(cluster)).line()
     assert await other.accept(*await other.fetch(0), word=REJECT) == {0: 0}
     assert len(await letters(cluster)) == 4, "one that is there already takes more of the group"
+
+
+@in_kafka_cluster("a:1", **EARLIEST)
+async def test_a_connection_remembers_a_bounded_number_of_dead_letter_topics(cluster: KafkaCluster) -> None:
+    """What it has forgotten it finds again."""
+    kept, real = list[int](), Burying._stored
+
+    async def counted(self: Burying, *about: Any) -> None:
+        await real(self, *about)
+        kept.append(len(self._letters))
+
+    await cluster.create("t", partitions=1)
+    await produce(cluster, b"0", b"1", b"2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(burying, "KEPT_MAX", 2)
+        patch.setattr(Burying, "_stored", counted)
+        client = cluster.connect("a:1")
+        lines = {group: SharerLine(await sharer(cluster, group), client) for group in ("g1", "g2", "g3")}
+        for group, offset in ("g1", 0), ("g2", 0), ("g3", 0), ("g1", 1):
+            if not offset:
+                assert len(await lines[group].fetch(0)) == 3
+            assert await lines[group].acknowledge({0: [(offset, offset, [REJECT])]}) == {0: 0}
+    assert kept == [1, 2, 2, 2]
+    assert [len(await letters(cluster, group)) for group in ("g1", "g2", "g3")] == [2, 1, 1]

@@ -241,12 +241,14 @@ async def _read(
             end = max([part.next_offset, *(batch.base_offset + batch.record_count for batch in part.batches)])
             if end <= at:
                 raise Unavailable(f"{topic.name}/{number} could not be read at offset {at}")
-            yield end, _failed(part, b"".join(frame.payload), [one for one in wanted if one[0].last >= at], end)
+            yield end, failed_of(part, b"".join(frame.payload), [one for one in wanted if one[0].last >= at], at, end)
             at = end
 
 
-def _failed(part: pb.FetchedPartition, payload: bytes, wanted: Wanted, end: int) -> list[Failed]:
-    """Return the messages below `end`, those of each lease by themselves."""
+def failed_of(part: pb.FetchedPartition, payload: bytes, wanted: Wanted, begin: int, end: int) -> list[Failed]:
+    """Return the messages from `begin` on and below `end`, those of each lease by themselves. What was read may begin
+    earlier, with messages that the fetch before has given already.
+    """
     pieces, at = list[Buffer](), 0
     for batch in part.batches:
         pieces.append(memoryview(payload)[at : at + batch.length])
@@ -257,7 +259,8 @@ def _failed(part: pb.FetchedPartition, payload: bytes, wanted: Wanted, end: int)
             break
         of_lease = pb.LeasedPartition(topic=part.topic, partition=part.partition, epoch=span.epoch, lease=span.lease)
         one = found.setdefault((span.epoch, span.lease), Failed(of_lease, pieces, []))
-        one.ranges.append(pb.LeasedRange(first=span.first, last=min(span.last, end - 1), deliveries=deliveries))
+        first, last = max(span.first, begin), min(span.last, end - 1)
+        one.ranges.append(pb.LeasedRange(first=first, last=last, deliveries=deliveries))
     for one in found.values():
         one.part.batches.extend(part.batches)
     return list(found.values())

@@ -58,12 +58,18 @@ COPIES_AT_ONCE = 8
 OWNERS_AT_ONCE = 8
 PARTITIONS_MAX = 1000
 """In one call for their first records."""
+KEPT_MAX = 1000
+"""Dead-letter topics that one connection remembers, and groups of which its log has said something; the oldest are
+forgotten.
+"""
 TOO_LATE = "it was not stored in time"
 LAST_WORDS = "its last delivery was not answered"
 """As our own members say of such a message."""
 
 log = get_logger(__name__)
 
+K = TypeVar("K")
+V = TypeVar("V")
 A = TypeVar("A", pb.TopicInfo, pb.OffsetResult, pb.FetchedPartition, pb.ProduceResult)
 RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 Dead = tuple[int, int, Message | DataDamaged]
@@ -113,7 +119,7 @@ class Burying:
         self._run_blocking = run_blocking
         self._letters: dict[tuple[str, str], _Letters] = {}
         self._finding = asyncio.Lock()
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
 
     async def bury(
         self, api: BrokerApi, group: str, failed: Failed, until_s: float, text: str = LAST_WORDS
@@ -193,7 +199,8 @@ class Burying:
         async with self._finding:
             found = self._letters.get((group, topic))
             if found is None:
-                found = self._letters[group, topic] = await self._made(api, group, _name(group, topic), topic)
+                found = await self._made(api, group, _name(group, topic), topic)
+                _keep(self._letters, (group, topic), found)
         return found
 
     async def _made(self, api: BrokerApi, group: str, name: str, topic: str) -> _Letters:
@@ -246,7 +253,7 @@ class Burying:
 
     def _tell(self, group: str, why: LedgerMQError) -> None:
         if group not in self._told:
-            self._told.add(group)
+            _keep(self._told, group, None)
             log.warning("messages of a share group are finished without a dead letter", group=group, why=why.message)
 
 
@@ -267,6 +274,12 @@ async def _first(owner: BrokerApi, topic: pb.TopicInfo, numbers: Sequence[int]) 
             row = decoded(part, batch, memoryview(b"".join(frame.payload))[: batch.length]).slice(0, 1)
             return messages_of(row, topic.name, part.partition, batch.base_offset)[0]
     return None
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> None:
+    kept[key] = value
+    if len(kept) > KEPT_MAX:
+        del kept[next(iter(kept))]
 
 
 def _answered(answer: A) -> A:
