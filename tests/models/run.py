@@ -12,6 +12,7 @@ import time
 from collections import Counter
 
 from tests.models.access import ACCESS
+from tests.models.branches.model import BRANCHES
 from tests.models.cuts.model import CUTS
 from tests.models.keyed_tables import KEYED_TABLES
 from tests.models.ledger import LEDGER
@@ -45,6 +46,7 @@ MODELS = {
         KEYED_TABLES,
         TYPED,
         CUTS,
+        BRANCHES,
     )
 }
 MUTANT_SEEDS = 1000
