@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import Field, fields
+from functools import partial
 from typing import Any
 
 import typer
@@ -72,8 +73,9 @@ async def _run(target: str, settings: GatewaySettings) -> None:
             stack.enter_context(exporting("ledgermq-gateway"))
         clock = ClusterClock()
         said = said_by(credential_of("", settings.delegate_token_file, {}) if settings.delegate_token_file else None)
-        client = await stack.enter_async_context(cluster_client(target, clock.sources, said, tracing=is_traced))
-        stranger = await stack.enter_async_context(cluster_client(target, clock.sources, said))
+        opened = partial(cluster_client, target, clock.sources, said, rack=settings.rack)
+        client = await stack.enter_async_context(opened(tracing=is_traced))
+        stranger = await stack.enter_async_context(opened())
         made = Gateway(settings, clock, client.as_caller, stranger.as_caller)
         admin = await stack.enter_async_context(admin_port(made))
         await stack.enter_async_context(made.running(tls_context(settings)))
@@ -95,14 +97,14 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
 
 
 def cluster_client(
-    target: str, sources: Sources, said: MoreMetadata | None = None, *, tracing: bool = False
+    target: str, sources: Sources, said: MoreMetadata | None = None, *, tracing: bool = False, rack: str = ""
 ) -> ledgermq.Client:
     """Return the client of which each caller gets a view. It has no credential: the gateway's own (LEDGERMQ_TOKEN, a
-    token file) are not looked for. `said`: what its calls say of where they come from.
+    token file) are not looked for. `said`: what its calls say of where they come from. `rack`: where it runs.
     """
     tls = chosen_tls(given_tls())
-    connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=tls, client_id=CLIENT_ID, more=said)
-    settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, tracing=tracing)
+    connector = GrpcConnector(request_timeout_s=ATTEMPT_TIMEOUT_S, tls=tls, client_id=CLIENT_ID, rack=rack, more=said)
+    settings = ClientSettings(timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, tracing=tracing, rack=rack)
     threads = ThreadPoolExecutor(DECODING_THREADS, "ledgermq decoding")
     return ledgermq.Client(connector, parse_addresses(target), settings, sources, threads, owns_threads=True)
 

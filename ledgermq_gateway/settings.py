@@ -12,6 +12,7 @@ from typing import Any
 
 from ledgermq.client.settings.declared import check_between, check_fields, checked
 from ledgermq.errors import InvalidConfig
+from ledgermq.protocol.naming.client_ids import check_rack
 
 MIB = 1024 * 1024
 CONSOLES = ("off", "read", "write")
@@ -50,6 +51,11 @@ def _check_console(name: str, value: str) -> None:
 def _check_switch(name: str, value: str) -> None:
     if value not in ("off", "on"):
         raise InvalidConfig(f"{name} must be on or off, not {value!r}")
+
+
+def _check_rack(name: str, value: str) -> None:
+    if value:
+        check_rack(value)
 
 
 def _check_networks(name: str, value: str) -> None:
@@ -109,6 +115,12 @@ class GatewaySettings:
         "on: record spans of requests whose traces are recorded, and carry the trace in records (docs/tracing.md). They"
         " go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names; needs ledgermq[otlp].",
         _check_switch,
+    )
+    rack: str = _text(
+        "",
+        "Rack or availability zone in which the gateway runs, as `rack` of brokers. Records without a key, and bundles"
+        " that it uses, then stay there where they can. Not set: it says none.",
+        _check_rack,
     )
     trusted_proxies: str = _text(
         "",
