@@ -134,12 +134,12 @@ class Catalog:
 
     def _hint(self, name: str) -> str:
         """Suggest a similar name; "" in a large catalog, because the search takes time."""
-        if not self.hints:
+        if not self.hints or self.own_topics > HINT_TOPICS_MAX:
             return ""
         known = [
             topic.name for topic in self.topics_by_name.values() if topic.living and not topic.name.startswith("__")
         ]
-        near = nearest(name, known) if len(known) <= HINT_TOPICS_MAX else None
+        near = nearest(name, known)
         return f"; did you mean {near!r}?" if near else ""
 
     def living_topics(self) -> list[Topic]:

@@ -18,7 +18,7 @@ from ledgermq.errors import (
 from ledgermq_ledger import keys
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.chains.checkpoint import genesis
-from ledgermq_ledger.topics.catalog import Catalog
+from ledgermq_ledger.topics.catalog import HINT_TOPICS_MAX, Catalog
 from ledgermq_ledger.topics.facts import facts_in, may_remove
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
 from ledgermq_ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
@@ -38,6 +38,26 @@ def test_a_topic_id_is_the_offset_of_its_creation_record() -> None:
     catalog = Catalog()
     assert create(catalog, 5, "t").id == 5
     assert catalog.offset == 6
+
+
+class Unsearched(dict[str, Topic]):
+    """Names that are found, and never looked through."""
+
+    def values(self) -> Any:
+        raise AssertionError("all topics were looked through")
+
+
+def test_an_unknown_name_is_not_compared_with_those_of_a_large_catalog() -> None:
+    catalog = Catalog()
+    for offset in range(HINT_TOPICS_MAX):
+        create(catalog, offset, f"topic-{offset}")
+    with pytest.raises(UnknownTopic, match="did you mean 'topic-77'"):
+        catalog.living("topic-77x")
+    create(catalog, HINT_TOPICS_MAX, "one-more")
+    catalog.topics_by_name = Unsearched(catalog.topics_by_name)
+    with pytest.raises(UnknownTopic) as refused:
+        catalog.living("topic-77x")
+    assert "did you mean" not in refused.value.message
 
 
 def moving(*, move: int = 0, source: int = 2, before: int = 0, partition: int = 0, setting: bool = True) -> bytes:
