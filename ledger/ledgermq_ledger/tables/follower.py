@@ -6,7 +6,7 @@ has not seen can bring files, or let them go. What is remembered here decides wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -173,7 +173,3 @@ class TableFollower:
                 and not is_in_a_log(info.key)
             ]
             self._foreign_s = now_s
-
-
-def with_tables(topics: Iterable[Topic]) -> list[Topic]:
-    return [topic for topic in topics if topic.settings.table_generation]

@@ -54,6 +54,10 @@ class Catalog:
         """The topics that are deleted and can be brought back, by name."""
         self.bounded: dict[str, Topic] = {}
         """The living topics with a backlog quota, by name."""
+        self.tabled: dict[str, Topic] = {}
+        """The living topics with a table, by name."""
+        self.let_go: dict[str, Topic] = {}
+        """The living topics whose tables were unset because of what they held back, by name."""
         self.load: Counter[int] = Counter()
         """The partitions in each bundle of topics that are not removed."""
         self.own_topics = 0
@@ -87,7 +91,7 @@ class Catalog:
         if before is not None:
             self.topics_by_id.pop(before.id, None)
             self._count(before, -1)
-        for few in (self.moved, self.removed, self.trashed, self.bounded):
+        for few in (self.moved, self.removed, self.trashed, self.bounded, self.tabled, self.let_go):
             few.pop(name, None)
         if topic is not None:
             self._count(topic, 1)
@@ -111,6 +115,10 @@ class Catalog:
             self.trashed[topic.name] = topic
         elif topic.settings.has_backlog_quota:
             self.bounded[topic.name] = topic
+        if topic.living and topic.settings.table_generation:
+            self.tabled[topic.name] = topic
+        if topic.living and topic.settings.table_let_go:
+            self.let_go[topic.name] = topic
 
     def _count(self, topic: Topic, sign: int) -> None:
         self.own_topics += 0 if topic.internal else sign

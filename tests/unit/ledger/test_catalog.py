@@ -21,7 +21,14 @@ from ledgermq_ledger.log.chains.checkpoint import genesis
 from ledgermq_ledger.topics.catalog import HINT_TOPICS_MAX, Catalog
 from ledgermq_ledger.topics.facts import facts_in, may_remove
 from ledgermq_ledger.topics.removal import confirm_deleted, is_past_barrier, note_barrier, take_in_facts
-from ledgermq_ledger.topics.settings import PARQUET_TARGET_BYTES_MAX, PARTITIONS_MOVED, TopicSettings, parse_settings
+from ledgermq_ledger.topics.settings import (
+    PARQUET_TARGET_BYTES_MAX,
+    PARTITIONS_MOVED,
+    TopicSettings,
+    parse_settings,
+    parse_stored_settings,
+)
+from ledgermq_ledger.topics.tables import GENERATION, LET_GO
 from ledgermq_ledger.topics.topic import TRASHED, PartitionMove, Topic, Trash, encode_topic_record, removed, topic_key
 
 
@@ -38,6 +45,24 @@ def test_a_topic_id_is_the_offset_of_its_creation_record() -> None:
     catalog = Catalog()
     assert create(catalog, 5, "t").id == 5
     assert catalog.offset == 6
+
+
+def test_topics_with_tables_are_known_without_a_search_and_let_go_when_they_change() -> None:
+    catalog = Catalog()
+    topic = create(catalog, 5, "t")
+    create(catalog, 6, "plain")
+    for offset, generation, let_go in ((7, 3, 0), (8, 0, 3), (9, 0, 0)):
+        raw = {name: str(value) for name, value in ((GENERATION, generation), (LET_GO, let_go)) if value}
+        settings = parse_stored_settings(raw)
+        changed = replace(topic, raw_settings=raw, settings=settings)
+        catalog.apply(offset, topic_key("t"), encode_topic_record(changed))
+        assert [*catalog.tabled] == ["t"] * bool(generation)
+        assert [*catalog.let_go] == ["t"] * bool(let_go)
+    tabled = replace(topic, raw_settings={GENERATION: "9"}, settings=parse_stored_settings({GENERATION: "9"}))
+    catalog.apply(10, topic_key("t"), encode_topic_record(tabled))
+    assert catalog.tabled["t"].version == 10
+    remove(catalog, 11, catalog.living("t"))
+    assert catalog.tabled == {}
 
 
 class Unsearched(dict[str, Topic]):

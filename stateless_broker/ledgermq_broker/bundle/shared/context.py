@@ -34,7 +34,7 @@ from ledgermq_ledger.parquet.compaction import Compaction
 from ledgermq_ledger.parquet.engine import LocalEngine
 from ledgermq_ledger.parquet.reader import ParquetCache
 from ledgermq_ledger.parquet.report import MergeReport, RoundReport
-from ledgermq_ledger.tables.follower import TableState, with_tables
+from ledgermq_ledger.tables.follower import TableState
 from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.held_bytes import TailCache
@@ -210,8 +210,6 @@ class BundleContext:
     putting: Callable[[int, Sequence[Append]], None] | None = None
     """Called with a bundle, and the batches of a segment whose put has just begun there; None: nothing asks."""
 
-    _tabled: tuple[int, list[Topic], list[Topic]] = field(default=(-1, [], []), init=False)
-
     def append_now_us(self) -> int:
         """Return the store's time; this machine's until the first heartbeat has shown the store's."""
         store_us = self.store_us()
@@ -284,19 +282,12 @@ class BundleContext:
         return {}
 
     def topics_with_tables(self) -> list[Topic]:
-        """Return the living topics with a table. The catalog is searched once for each change of it."""
-        return self._search()[1]
+        """Return the living topics with a table."""
+        return list(self.catalog().tabled.values())
 
     def topics_let_go(self) -> list[Topic]:
         """Return the living topics whose tables were unset because of what they held back."""
-        return self._search()[2]
-
-    def _search(self) -> tuple[int, list[Topic], list[Topic]]:
-        catalog = self.catalog()
-        if self._tabled[0] != catalog.offset:
-            living = catalog.living_topics()
-            self._tabled = catalog.offset, with_tables(living), [each for each in living if each.settings.table_let_go]
-        return self._tabled
+        return list(self.catalog().let_go.values())
 
     def table_alarms(self) -> list[str]:
         """Return what an operator has to do about tables."""
