@@ -51,8 +51,8 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def mariadb_url() -> Iterator[str]:
-    with mariadb.running() as url:
-        yield url
+    with mariadb.running() as server:
+        yield server.url
 
 
 DATABASES = ["sqlite", *(pytest.param(name, marks=pytest.mark.real) for name in ("postgres", "mariadb"))]

@@ -1,6 +1,6 @@
-"""The example that relays changes of PostgreSQL, for tests that kill it.
+"""The examples that relay changes of a database, for tests that kill them.
 
-`python -m tests.relays.dying_changes POSTGRES TARGET TOPIC SLOT DIES_IN HOW` sends until all is sent. In step number
+`python -m tests.relays.dying_changes DATABASE TARGET TOPIC NAME DIES_IN HOW` sends until all is sent. In step number
 DIES_IN (0: never) it kills itself with SIGKILL; HOW is a number: so many seconds after that step began; `wait`: it
 says `here` instead, and goes on when it gets a line.
 """
@@ -13,10 +13,10 @@ import sys
 import threading
 
 import ledgermq.sync
-from examples.relays.postgres_changes import Relay
+from examples.relays import mariadb_changes, postgres_changes
 
 
-def main(postgres: str, target: str, topic: str, slot: str, dies_in: int, how: str) -> None:
+def main(database: str, target: str, topic: str, name: str, dies_in: int, how: str) -> None:
     steps = 0
 
     def step(_: str) -> None:
@@ -33,7 +33,8 @@ def main(postgres: str, target: str, topic: str, slot: str, dies_in: int, how: s
             threading.Timer(float(how), os.kill, (os.getpid(), signal.SIGKILL)).start()
 
     with ledgermq.sync.connect(target) as client:
-        Relay(client, topic, slot, step=step).run(postgres, once=True)
+        relay = postgres_changes.Relay if database.startswith("postgresql:") else mariadb_changes.Relay
+        relay(client, topic, name, step=step).run(database, once=True)
 
 
 if __name__ == "__main__":
