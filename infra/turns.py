@@ -45,7 +45,7 @@ TIERS = (
     Tier("release", "make release-check", 600),
     Tier("nightly-peers", "make test-nightly TESTS=tests/real/test_peers.py", 1500),
     Tier("console", "make test-console", 600),
-    Tier("languages", "make test-languages", 900),
+    Tier("languages", "make test-languages", 1500),
     Tier("librdkafka", "make test-librdkafka", 1600),
 )
 
