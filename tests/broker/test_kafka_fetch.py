@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -219,19 +218,3 @@ async def test_a_closed_connection_ends_its_long_poll(cluster: KafkaCluster) -> 
     await client.close()
     assert ended
     assert ended[0] - begun_s < 0.1
-
-
-@in_kafka_cluster("a:1")
-async def test_what_is_read_counts_for_the_rack_that_the_client_says(cluster: KafkaCluster) -> None:
-    """So a bundle may move to it, as for other programs. A text that is no name of a rack counts as none."""
-    await cluster.create("t", partitions=1)
-    client = cluster.connect("a:1")
-    await client.produce("t", 0, batch_of(b"x" * 10_000))
-    bundle = cluster.brokers["a:1"].metadata.catalog.topics_by_name["t"].bundles[0]
-    traffic = cluster.brokers["a:1"].ownership.opened[bundle].traffic
-    traffic.take_racks()
-    for rack in ("eu-1a", "no name", "eu-1a", ""):
-        await client.call(FETCH, 12, replace(fetch_request({("t", 0): 0}), rack_id=rack))
-    taken = traffic.take_racks()
-    assert taken.keys() == {"eu-1a", ""}
-    assert taken["eu-1a"] == taken[""] > 10_000

@@ -4,7 +4,6 @@
     nothing to read         wait as long as the client allows, also if it asks for no partition
     only errors             wait up to `ERRORS_WAIT_S`: a client asks again at once
     more than 4,096         partitions are asked for in turns
-    client.rack             what is read counts as bytes of that rack, to which a bundle may move (decision 112)
     size                    counted in encoded bytes; one batch of the answer may exceed `max_bytes`
 
 Both isolation levels read the same: what is undecided has no offset yet, so no reader waits for it.
@@ -24,8 +23,6 @@ from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.api import BrokerApi
 from ledgermq.protocol.frames import FetchFrame
 from ledgermq.protocol.limits import PARTITIONS_PER_CALL_MAX
-from ledgermq.protocol.naming.client_ids import found_rack
-from ledgermq_broker.bundle.loads import set_rack
 from ledgermq_broker.bundle.shared.budgets import CALLER
 from ledgermq_broker.kafka.handlers.offsets import ask
 from ledgermq_broker.kafka.wire.answers import fetched
@@ -57,7 +54,6 @@ class FetchHandler:
         """The end and the start of partitions, as they were answered last."""
 
     async def answer(self, request: asked.FetchRequest, version: int) -> answered.FetchResponse:
-        set_rack(found_rack(request.rack_id))
         if request.session_id:
             return answered.FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
         loop = asyncio.get_running_loop()
