@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ledgermq.cli.main import build
 from ledgermq.cli.output.exit_codes import ExitCode
-from ledgermq.errors import InvalidConfig, LedgerMQError, UnknownCut
+from ledgermq.errors import InvalidConfig, InvalidRequest, LedgerMQError, UnknownCut
 from ledgermq_ledger import keys
 from ledgermq_ledger.cluster import ClusterSettings, read_cluster
 from ledgermq_ledger.cuts import names
@@ -24,7 +24,7 @@ from tests.unit.cuts.test_backup import Died, DyingStore
 from tests.unit.cuts.test_pins import a_cut_with_a_life_after_it
 from tests.unit.cuts.test_restore import check_clean, empty, objects_of
 from tests.virtual_time import run_virtual, virtual
-from tests.worlds.cuts import take_cut
+from tests.worlds.cuts import drop_cut, end_cuts, take_cut
 from tests.worlds.restoring import restore_into
 from tests.worlds.set_tables import a_root
 
@@ -134,7 +134,7 @@ async def test_a_cut_is_chosen_by_name_id_or_time_and_refused_while_it_is_not_wh
     replica = await lacking(objects, keys.checkpoints(1))
     later, early = await looked_at(replica)
     assert [later.is_whole, early.is_whole] == [False, True]
-    for wanted in ("", "c", str(early.id), early.id, "2999-01-01"):
+    for wanted in ("", "c", str(early.id), "2999-01-01"):
         assert (await whole_cut(replica, wanted)).id == early.id
     with pytest.raises(UnknownCut, match=rf"'later' is not whole.* lacks .*{later.missing[0]}.*replica status --all"):
         await whole_cut(replica, "later")
@@ -146,15 +146,38 @@ async def test_a_cut_is_chosen_by_name_id_or_time_and_refused_while_it_is_not_wh
 
 
 @virtual
-async def test_what_was_broken_off_is_continued_although_a_newer_cut_has_come() -> None:
+async def test_of_a_name_that_was_given_again_no_older_cut_is_taken() -> None:
+    """A replica without deletions keeps the cuts that were dropped."""
+    root = await a_root(has_table=False)
+    older = await take_cut(root)
+    await drop_cut(root)
+    await end_cuts(root)
+    replica = await store_of(await objects_of(root.store))
+    await take_cut(root)
+    both = await store_of(await objects_of(root.store) | await objects_of(replica))
+    newest = max(key for key in await objects_of(both) if key.startswith(names.CUTS))
+    assert newest != names.cut(older)
+    assert (await whole_cut(both, "c")).id != older
+    late = await store_of(
+        {key: data for key, data in (await objects_of(both)).items() if keys.checkpoints(1) not in key}
+    )
+    with pytest.raises(UnknownCut, match="'c' is not whole"):
+        await whole_cut(late, "c")
+
+
+@pytest.mark.parametrize("wanted", ["", "2999-01-01"])
+@virtual
+async def test_what_was_broken_off_is_continued_although_a_newer_cut_has_come(wanted: str) -> None:
     _, objects = await a_replica()
     replica, target = await lacking(objects, keys.checkpoints(1)), empty()
     with pytest.raises((Died, ExceptionGroup)):
-        await restore_into(replica, "", DyingStore(target, 8, has_effect=True), is_replica=True)
+        await restore_into(replica, wanted, DyingStore(target, 8, has_effect=True), is_replica=True)
     assert keys.RESTORE in await objects_of(target)
     whole = await store_of(objects)
-    assert (await restore_into(whole, "", target, 32, is_replica=True)).cut.name == "c"
-    assert (await restore_into(whole, "", target, 33, is_replica=True)).copied is None, "nothing is left to do"
+    assert (await restore_into(whole, wanted, target, 32, is_replica=True)).cut.name == "c"
+    assert (await restore_into(whole, wanted, target, 33, is_replica=True)).copied is None, "nothing is left to do"
+    with pytest.raises(InvalidRequest, match="cut 'c'"):
+        await restore_into(whole, "later", target, 34, is_replica=True)
     await check_clean(target)
     newest = empty("newest")
     assert (await restore_into(whole, "", newest, is_replica=True)).cut.name == "later"

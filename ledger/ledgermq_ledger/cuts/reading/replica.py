@@ -7,7 +7,7 @@ never the catalog, of which segments may not have come. Reads only.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ledgermq.errors import DataDamaged, FormatNotSupported, UnknownCut
@@ -54,15 +54,18 @@ async def cuts_of_replica(store: ObjectStore) -> AsyncIterator[CutInReplica]:
         yield await _look(store, await _header(store, cut_id))
 
 
-async def whole_cut(store: ObjectStore, wanted: str | int) -> CutInReplica:
-    """Return a cut that is whole. `wanted`: its id; or as text its name, its id, or a time (ISO 8601; UTC unless it
-    names a zone): the newest whole one that was taken at or before it; empty: the newest whole one. Names come first.
+async def whole_cut(store: ObjectStore, wanted: str, begun: int | None = None) -> CutInReplica:
+    """Return a cut that is whole. `wanted`: its name, its id (digits), or a time (ISO 8601; UTC unless it names a
+    zone): the newest whole one that was taken at or before it; empty: the newest whole one. Names come first. Of
+    several cuts of one name, since a replica may keep what was dropped, it is the newest or none. `begun`: the id of a
+    cut that is taken if it is what is wanted, too.
 
     Raises UnknownCut, which says what the newest of those that fit lacks; the store's errors.
     """
     found = [await _header(store, cut_id) for cut_id in await _ids(store)]
+    fitting = _fitting(found, wanted)
     newest: CutInReplica | None = None
-    for each in filter(_fits(found, wanted), found):
+    for each in [one for one in fitting if one.id == begun] or fitting:
         looked = await _look(store, each)
         if looked.is_whole:
             return looked
@@ -76,17 +79,16 @@ async def whole_cut(store: ObjectStore, wanted: str | int) -> CutInReplica:
     )
 
 
-def _fits(found: Collection[CutInReplica], wanted: str | int) -> Callable[[CutInReplica], bool]:
-    if isinstance(wanted, int):
-        return lambda each: each.id == wanted
+def _fitting(found: Sequence[CutInReplica], wanted: str) -> Sequence[CutInReplica]:
+    """Return those of `found`, newest first, that may be taken, in the order in which they are to be tried."""
     if not wanted:
-        return lambda each: True
-    if any(each.name == wanted for each in found):
-        return lambda each: each.name == wanted
+        return found
+    if named := [each for each in found if each.name == wanted]:
+        return named[:1]
     if re.fullmatch(r"\d{1,20}", wanted):
-        return lambda each: each.id == int(wanted)
+        return [each for each in found if each.id == int(wanted)]
     until_ms = moment_ms_of(wanted)
-    return lambda each: until_ms is not None and 0 < each.created_ms <= until_ms
+    return [each for each in found if until_ms is not None and 0 < each.created_ms <= until_ms]
 
 
 async def _ids(store: ObjectStore) -> list[int]:

@@ -152,8 +152,8 @@ async def _wanted(copy: CutCopy) -> fmt.CutRecord:
     if not copy.is_replica:
         return find_cut(await _catalog(copy), copy.wanted)
     begun = await read_note(copy.target)
-    goes_on = not copy.wanted and begun is not None and begun.source_id == copy.cluster.cluster_id
-    found = await whole_cut(copy.store, begun.cut[0] if goes_on and begun is not None else copy.wanted)
+    is_mine = begun is not None and begun.source_id == copy.cluster.cluster_id
+    found = await whole_cut(copy.store, copy.wanted, begun.cut[0] if is_mine and begun is not None else None)
     return fmt.CutRecord(id=found.id, name=found.name, state=fmt.TAKEN, taken_ms=found.created_ms)
 
 
