@@ -181,3 +181,69 @@ async def test_a_keyed_topic_comes_back_keyed(cluster: Cluster) -> None:
         assert done.records == len(expected)
         assert await rows(client, NEW) == expected
         assert (await client.describe_topic(NEW)).settings["cleanup.policy"] == "compact"
+
+
+@in_cluster("a:1")
+async def test_times_of_brokers_and_records_without_keys_come_back(cluster: Cluster) -> None:
+    """What the topic of the cut has, a producer could not send to it: its times, or no key in a topic keyed later."""
+    async with cluster.client() as client:
+        await client.create_topic("t", PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
+        async with client.producer() as producer:
+            for row in range(9):
+                await producer.send("t", b"%d" % row, partition=row % PARTITIONS)
+        await client.alter_topic("t", settings={"cleanup.policy": "compact"})
+        expected = await rows(client, "t")
+        settings = dict((await client.describe_topic("t")).settings)
+        await client.cuts.take("c")
+        [done] = await bring_topics_back(await back_of(cluster, client))
+        assert done.records == 9
+        assert await rows(client, NEW) == expected
+        assert dict((await client.describe_topic(NEW)).settings) == settings
+
+
+@in_cluster("a:1", "b:1")
+async def test_what_others_write_meanwhile_is_told(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await fill(client, 1)
+        await client.cuts.take("c")
+        back = await back_of(cluster, client)
+        with pytest.raises(_Killed):
+            await bring_topics_back(replace(back, stored=_die))
+        async with client.producer() as producer:
+            await producer.send(NEW, b"of another", partition=0)
+        with pytest.raises((errors.InvalidRequest, errors.OutcomeUnknown), match="others have written to it"):
+            await bring_topics_back(back)
+        assert (await client.describe_topic(NEW)).settings["legal.hold"] == "true", "it is not called done"
+
+
+@in_cluster("a:1", "b:1")
+async def test_two_cuts_at_once_into_one_name_are_not_called_done(cluster: Cluster) -> None:
+    async with cluster.client() as client, cluster.client() as second:
+        await fill(client)
+        await client.cuts.take("c")
+        async with client.producer() as producer:
+            await producer.send("t", b"more", partition=0)
+        await client.cuts.take("d")
+        calls = [await back_of(cluster, client), replace(await back_of(cluster, second), wanted="d")]
+        found = await asyncio.gather(*map(bring_topics_back, calls), return_exceptions=True)
+        done = [each for each in found if not isinstance(each, BaseException)]
+        assert all(isinstance(each, errors.LedgerMQError) for each in found if isinstance(each, BaseException))
+        assert len(done) <= 1, "at most one of them has the name"
+        for [one] in done:
+            assert len(await rows(client, NEW)) == one.records
+
+
+@in_cluster("a:1")
+async def test_topics_without_records_are_repeated_and_wrong_names_found_first(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        await client.create_topic("empty", 1, {"retention.ms": "86400000"})
+        await fill(client, 1)
+        await client.cuts.take("c")
+        back = await back_of(cluster, client, "t|empty")
+        with pytest.raises(errors.InvalidTopicName):
+            await bring_topics_back(replace(back, suffix="/new"))
+        for sent in (15, 0):
+            assert [(one.records, one.sent) for one in await bring_topics_back(back)] == [(0, 0), (15, sent)]
+        await client.alter_topic(NEW, settings={"retention.ms": "86400000"})
+        assert [one.sent for one in await bring_topics_back(back)] == [0, 0], "what others have set stays"
+        assert (await client.describe_topic(NEW)).settings["retention.ms"] == "86400000"

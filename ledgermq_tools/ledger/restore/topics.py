@@ -62,6 +62,7 @@ HELD = {
     "accept.publish": "true",
     "backlog.quota.bytes": "-1",
     "backlog.quota.ms": "-1",
+    "cleanup.policy": "delete",
     "dedup.window.ms": "0",
     "max.message.bytes": str(32 * 1024 * 1024),
     "message.timestamp.type": "CreateTime",
@@ -70,7 +71,7 @@ HELD = {
     "value.validate": "none",
 }
 """Settings of a topic while its records come. They are old, and were accepted once: retention must not delete them, nor
-may a rule that came later refuse, drop or change them.
+may a rule that came later refuse, drop or change them: not all of them need a key in a topic that became keyed later.
 """
 
 
@@ -114,6 +115,8 @@ async def bring_topics_back(back: TopicsBack) -> list[TopicBack]:
         at = await open_at_cut(back.store, back.cluster, record.id)
         is_same = (await back.client.describe_cluster()).cluster_id == back.cluster.cluster_id
         topics = [(topic, _settings(topic, is_same=is_same)) for topic in _chosen(at.catalog, back.only)]
+        for topic, _ in topics:
+            keys.check_topic_name(topic.name + back.suffix)
         return [await _OneTopic(back, at, topic, settings).run() for topic, settings in topics]
     except (DataDamaged, ObjectMissing):
         await _explain(back, record)
@@ -190,7 +193,7 @@ class _OneTopic:
                     attempts_left, most = ATTEMPTS_MAX, stored
                 if not attempts_left:
                     raise
-        await self._release()
+        await self._release(records)
         return TopicBack(self.topic.name, self.name, records, records - begun)
 
     @property
@@ -217,9 +220,27 @@ class _OneTopic:
             sessions = await self.back.client.open_sessions(self._producer_id, places)
             if self._is_held(found) or any(session.next_sequence for session in sessions.values()):
                 return found
+            if dict(found.settings) == self.settings and await self._is_empty():  # an earlier call may have released it
+                return found
         raise TopicExists(
             f"topic {self.name!r} exists, and does not come from this cut: give another --suffix, or delete it first"
         )
+
+    async def _is_empty(self) -> bool:
+        """Return whether the topic has nothing at the cut, nor where it would come to."""
+        for partition, bundle in enumerate(self.topic.bundles):
+            place, reader = PartitionId(self.topic.id, partition), (await self._ledger(bundle)).reader
+            if reader.end(place) > reader.log_start(place):
+                return False
+        return not any((await self.back.client.list_offsets(self.name)).values())
+
+    async def _check_alone(self, records: int) -> None:
+        """Raise InvalidRequest if the topic has records that do not come from the cut."""
+        if (there := sum((await self.back.client.list_offsets(self.name)).values())) != records:
+            raise InvalidRequest(
+                f"topic {self.name!r} has {there} records, and {records} of this cut: others have written to it, or"
+                " another call brings back another topic or cut under this name. Delete it, and repeat one of the calls"
+            )
 
     def _is_held(self, found: TopicDescription) -> bool:
         return dict(found.settings) == self.settings | HELD
@@ -281,6 +302,8 @@ class _OneTopic:
     async def _sent(
         self, producer: Producer, topic_id: int, place: TopicPartition, rows: pa.RecordBatch, sequence: int
     ) -> Outcome:
+        at = rows.schema.get_field_index("timestampType")  # whose the times were is no claim of a producer
+        rows = rows.set_column(at, rows.schema.field(at), pa.array([0] * rows.num_rows, rows.schema.field(at).type))
         data, times = encode_batch(rows, "lz4"), timestamps_of(rows)
         assert times is not None, "stored records have timestamps"
         batch = EncodedBatch(data, crc32c(data), rows.num_rows, *times)
@@ -304,9 +327,14 @@ class _OneTopic:
             await ledger.open()
         return self._ledgers[bundle]
 
-    async def _release(self) -> None:
-        """Give the topic the settings of the cut, unless another call has."""
+    async def _release(self, records: int) -> None:
+        """Give the topic the settings of the cut, where it still has those of a held one. So what others have set
+        meanwhile stays. Raises InvalidRequest if it has records that do not come from the cut.
+        """
         topics = self.back.client.topics
-        if self._is_held(await topics.describe(self.name)):
-            own = {name: text for name, text in self.settings.items() if name in HELD}
-            await topics.alter(self.name, 0, own, [name for name in HELD if name not in own])
+        found = (await topics.describe(self.name)).settings
+        held = [name for name, text in HELD.items() if found.get(name) == text != self.settings.get(name)]
+        own = {name: self.settings[name] for name in held if name in self.settings}
+        if held:
+            await self._check_alone(records)
+            await topics.alter(self.name, 0, own, [name for name in held if name not in own])
