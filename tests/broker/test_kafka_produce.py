@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from ledgermq.errors import CorruptFrame, ResourceExhausted
+from ledgermq.errors import ResourceExhausted
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.status import error_to_proto
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import produce_request as p
 from ledgermq_broker.kafka.wire.messages import PRODUCE
-from ledgermq_broker.paths import received_batches
 from tests.broker.kafka_world import (
     Ended,
     KafkaCluster,
@@ -36,21 +35,6 @@ async def test_batches_are_stored_in_order_and_read_back(cluster: KafkaCluster) 
     assert records_of(part) == [(n, b"%d" % (n // 2) if n % 2 == 0 else b"x") for n in range(40)]
     assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (40, 40, 0)
     assert await cluster.read_all("t", 0) == [value for _, value in records_of(part)]
-
-
-@in_kafka_cluster("a:1")
-async def test_the_broker_takes_the_records_that_the_port_has_decoded(cluster: KafkaCluster) -> None:
-    await cluster.create("t", partitions=2)
-    client = cluster.connect("a:1")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise CorruptFrame("decoded again")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(received_batches, "decode_batch", refuse)
-        for partition in (0, 1):
-            assert not (await client.produce("t", partition, batch_of(b"a", b"b"))).error_code
-    assert records_of(await client.fetch("t", 0, 0)) == [(0, b"a"), (1, b"b")]
 
 
 @in_kafka_cluster("a:1")

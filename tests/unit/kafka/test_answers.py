@@ -63,15 +63,6 @@ def test_a_batch_that_no_frame_holds_is_refused(monkeypatch: pytest.MonkeyPatch)
         produce_batch("t", 0, 0, decode_records(batch_of([Row(b"k", bytes(1000))])), None)
 
 
-def test_records_that_compress_well_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker takes them decoded, so no bound of its decoder counts; what it says is not for clients."""
-    made = decode_records(batch_of([Row(b"k", bytes(100_000))], Fields(codec="lz4")))
-    assert produce_batch("t", 0, 0, made, None)[0].length < 10_000
-    monkeypatch.setattr(answers, "DECODED_BYTES_MAX", 100_000)
-    with pytest.raises(BatchTooLarge, match="send smaller batches"):
-        produce_batch("t", 0, 0, made, None)
-
-
 def test_a_stored_batch_has_its_offset() -> None:
     answer = produced(pb.ProduceResult(base_offset=40, topic_id=1), 3, 5)
     assert (answer.index, answer.error_code, answer.base_offset, answer.log_append_time_ms) == (3, 0, 40, -1)

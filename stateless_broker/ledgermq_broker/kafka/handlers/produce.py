@@ -10,14 +10,12 @@ other way to make the client look for the partition's new leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
-
-import pyarrow as pa
 
 from ledgermq.buffers import KIB, Buffer
 from ledgermq.errors import (
@@ -40,7 +38,7 @@ from ledgermq.runtime.tasks import end
 from ledgermq_broker.kafka.handlers.sessions import Place, Sessions, stated
 from ledgermq_broker.kafka.handlers.transactions.producers import ADDS_FROM, staged_error, transaction_ref
 from ledgermq_broker.kafka.wire.answers import produce_batch, produced, refused
-from ledgermq_broker.kafka.wire.batches.decoding import decode_records
+from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch, decode_records
 from ledgermq_broker.kafka.wire.batches.head import BatchHead, read_head
 from ledgermq_broker.kafka.wire.errors import Code
 from ledgermq_broker.kafka.wire.generated import produce_request as asked
@@ -75,8 +73,8 @@ class EndConnection(Exception):
 @dataclass(slots=True)
 class Entry:
     """A partition of a request. `version`: of that. `transaction`: in which it is staged. `also`: further partitions of
-    the request that become part of it. `session`: of an idempotent producer. `records`: what `data` holds, until it is
-    handed over. `error`: why it was not sent on; else `result` comes.
+    the request that become part of it. `session`: of an idempotent producer. `error`: why it was not sent on; else
+    `result` comes.
     """
 
     place: Place
@@ -86,8 +84,7 @@ class Entry:
     session: pb.ProducerSession | None = None
     record_count: int = 0
     header: pb.ProduceBatch | None = None
-    data: Buffer = b""
-    records: pa.RecordBatch | None = None
+    data: bytes = b""
     error: LedgerMQError | None = None
     result: asyncio.Future[Result] | None = None
 
@@ -252,9 +249,9 @@ class ProduceHandler:
         entry.record_count = head.record_count
         convert = partial(_converted, entry.place, data, session)
         if len(data) > INLINE_BYTES_MAX:
-            entry.header, entry.data, entry.records = await self._run_blocking(convert)
+            entry.header, entry.data = await self._run_blocking(convert)
         else:
-            entry.header, entry.data, entry.records = convert()
+            entry.header, entry.data = convert()
 
     def _send(self, entries: list[Entry], acks: int) -> None:
         """Hand over what was converted, in frames that are small enough."""
@@ -280,15 +277,14 @@ class ProduceHandler:
         if stream is self._staging:
             [entry] = group
             [entry.result] = stream.put(_stage_frame(entry))
-            entry.records = None
             return
         header = pb.ProduceHeader(
             acks=pb.RECEIVED if acks == ACKS_NONE else pb.DURABLE,
             batches=[entry.header for entry in group if entry.header is not None],
         )
-        futures = stream.put(Frame(header, [entry.data for entry in group], records=_records_of(group)))
+        futures = stream.put(Frame(header, [entry.data for entry in group]))
         for entry, future in zip(group, futures, strict=True):
-            entry.result, entry.records = future, None
+            entry.result = future
 
     def _stream_of(self, entry: Entry) -> Stream:
         return self._stream if entry.transaction is None else self._staging
@@ -329,19 +325,9 @@ class ProduceHandler:
         return refused(final, index)
 
 
-def _converted(
-    place: Place, data: Buffer, session: pb.ProducerSession | None
-) -> tuple[pb.ProduceBatch, Buffer, pa.RecordBatch]:
-    batch = decode_records(data)
-    return *produce_batch(place[0], 0, place[1], batch, session), batch.records
-
-
-def _records_of(group: Sequence[Entry]) -> list[pa.RecordBatch]:
-    """Return the records of all, which the broker then need not decode again; none if it has to: they were let go of
-    when the batches were handed over the first time.
-    """
-    found = [entry.records for entry in group if entry.records is not None]
-    return found if len(found) == len(group) else []
+def _converted(place: Place, data: Buffer, session: pb.ProducerSession | None) -> tuple[pb.ProduceBatch, bytes]:
+    batch: ProducedBatch = decode_records(data)
+    return produce_batch(place[0], 0, place[1], batch, session)
 
 
 async def _let_others_go_on(count: int) -> None:
@@ -393,4 +379,4 @@ def _stage_frame(entry: Entry) -> StageFrame:
         adds=entry.version >= ADDS_FROM,
         also=[pb.TopicPartition(topic=topic, partition=partition) for topic, partition in entry.also],
     )
-    return Frame(header, [entry.data], records=_records_of([entry]))
+    return Frame(header, [entry.data])

@@ -21,16 +21,10 @@ from ledgermq.buffers import KIB, Buffer
 from ledgermq.errors import DataDamaged, DuplicateMessage, LedgerMQError
 from ledgermq.protocol import ledgermq_pb2 as pb
 from ledgermq.protocol.batches.batch_header import check_crc
-from ledgermq.protocol.batches.records import (
-    SCHEMA_VERSION,
-    decode_batch,
-    encode_batch,
-    serialized_batch,
-    timestamps_of,
-)
+from ledgermq.protocol.batches.records import SCHEMA_VERSION, decode_batch, encode_batch, timestamps_of
 from ledgermq.protocol.limits import FRAME_PAYLOAD_BYTES_MAX
 from ledgermq.protocol.status import error_from_proto
-from ledgermq_broker.kafka.wire.batches.decoding import DECODED_BYTES_MAX, ProducedBatch
+from ledgermq_broker.kafka.wire.batches.decoding import ProducedBatch
 from ledgermq_broker.kafka.wire.batches.encoding import BATCH_BYTES_MAX, empty_batch, encode_records
 from ledgermq_broker.kafka.wire.batches.refusals import BatchTooLarge, RecordsRefused
 from ledgermq_broker.kafka.wire.errors import Area, code_of
@@ -50,19 +44,17 @@ def memory_bytes(request_bytes: int) -> int:
 
 def produce_batch(
     topic: str, topic_id: int, partition: int, batch: ProducedBatch, producer: pb.ProducerSession | None
-) -> tuple[pb.ProduceBatch, Buffer]:
+) -> tuple[pb.ProduceBatch, bytes]:
     """Return the entry of a produce frame, and its payload. The same batch always gives the same bytes, by which the
     broker knows a repeated one.
 
     `topic_id`: 0 = the topic that has the name now. Raises BatchTooLarge.
     """
-    is_plain = batch.compression == "none"
-    data = serialized_batch(batch.records) if is_plain else encode_batch(batch.records, batch.compression)
-    if len(data) > FRAME_PAYLOAD_BYTES_MAX or batch.records.nbytes > DECODED_BYTES_MAX:
+    data = encode_batch(batch.records, batch.compression)
+    if len(data) > FRAME_PAYLOAD_BYTES_MAX:
         raise BatchTooLarge(
-            f"a batch of {batch.records.num_rows} records takes {len(data)} bytes when it is stored and"
-            f" {batch.records.nbytes} in memory, at most {FRAME_PAYLOAD_BYTES_MAX} and {DECODED_BYTES_MAX} are allowed;"
-            " send smaller batches"
+            f"a batch of {batch.records.num_rows} records takes {len(data)} bytes when it is stored, at most"
+            f" {FRAME_PAYLOAD_BYTES_MAX} are allowed; send smaller batches"
         )
     first_us, last_us = timestamps_of(batch.records) or (0, 0)
     header = pb.ProduceBatch(
