@@ -105,3 +105,14 @@ def test_the_head_of_a_response(api: Any, version: int, tagged: bool) -> None:
     assert b"".join(pieces) == framed(struct.pack(">i", 5) + (b"\x00" if tagged else b"") + b"abc")
     correlation_id, reader = read_response(api, version, b"".join(pieces)[4:])
     assert (correlation_id, reader.left) == (5, 3)
+
+
+def test_a_length_that_was_only_announced_gets_no_memory() -> None:
+    """Small frames fill the buffer but for the length of a large one, of which nothing comes."""
+    frames = FrameBuffer()
+    room = frames.room()
+    small = framed(bytes(1020)) * (BUFFER_BYTES // 1024 - 1) + framed(bytes(1016))
+    room[:] = small + struct.pack(">i", FRAME_BYTES_MAX)
+    assert len(frames.filled(len(room))) == BUFFER_BYTES // 1024
+    frames.room()
+    assert (frames.unread_bytes, frames.held_bytes) == (4, BUFFER_BYTES)

@@ -48,7 +48,8 @@ class RequestHead:
 class FrameBuffer:
     """Cuts what arrives into frames.
 
-    Its memory follows the bytes that have arrived, never a length that was only announced.
+    Its memory follows the bytes that have arrived, never a length that was only announced: beyond `BUFFER_BYTES` it is
+    at most 16 times as much.
     `bytes_max`: of one frame, and it may change between two.
     """
 
@@ -71,7 +72,7 @@ class FrameBuffer:
     def room(self) -> memoryview:
         """Return memory for bytes that arrive, at least one."""
         if self._end == len(self._buffer):
-            most = max(2 * self.unread_bytes, GROWN_AT_ONCE_BYTES)
+            most = max(2 * self.unread_bytes, min(16 * self.unread_bytes, GROWN_AT_ONCE_BYTES))
             self._move(max(BUFFER_BYTES, min(_LENGTH.size + (self._length() or 0), most)))
         return memoryview(self._buffer)[self._end :]
 
