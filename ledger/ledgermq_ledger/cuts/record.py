@@ -9,6 +9,7 @@ process with an old catalog never takes a cut for over that is not (design I7, I
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from google.protobuf.message import DecodeError
@@ -71,6 +72,17 @@ def _decode(offset: int, key: bytes, value: bytes) -> fmt.CutRecord:
         raise DataDamaged(f"record {offset} of {keys.METADATA_TOPIC} has the key {key!r}, but is of {record.name!r}")
     record.id = record.id or offset
     return record
+
+
+def is_taken(catalog: Catalog, record: fmt.CutRecord) -> bool:
+    """Return whether a cut that was found earlier can still be read, and was not dropped since."""
+    found = cuts_in(catalog).get(record.name)
+    return found is not None and found.id == record.id and found.state == fmt.TAKEN
+
+
+def cut_id_of(text: str) -> int | None:
+    """Return the id that a text is; None if it is none."""
+    return int(text) if re.fullmatch(r"\d{1,20}", text) else None
 
 
 def moment_ms_of(text: str) -> float | None:

@@ -43,20 +43,20 @@ from ledgermq_ledger import keys
 from ledgermq_ledger.blocking import RunBlocking, run_inline
 from ledgermq_ledger.cluster import ClusterSettings
 from ledgermq_ledger.cuts.reading.left_out import OnlyTopics
-from ledgermq_ledger.cuts.reading.restore import find_cut
+from ledgermq_ledger.cuts.reading.restore import cuts_catalog, find_cut
 from ledgermq_ledger.cuts.reading.root import RootAtCut, open_at_cut
-from ledgermq_ledger.cuts.record import cuts_in
+from ledgermq_ledger.cuts.record import is_taken
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.keys import PartitionId
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
-from ledgermq_ledger.topics.catalog import Catalog, read_catalog
+from ledgermq_ledger.topics.catalog import Catalog
 from ledgermq_ledger.topics.settings import NAMES
 from ledgermq_ledger.topics.topic import Topic
 from ledgermq_ledger.view.following.followed_ledger import FollowedLedger
 
 ATTEMPTS_MAX = 5
-"""Consecutive attempts in which no more is stored than before."""
+"""Consecutive attempts that store nothing."""
 HELD = {
     "legal.hold": "true",
     "accept.publish": "true",
@@ -110,7 +110,7 @@ async def bring_topics_back(back: TopicsBack) -> list[TopicBack]:
     Raises UnknownCut (also if the cut was dropped meanwhile), UnknownTopic, TopicExists, OutcomeUnknown if brokers have
     forgotten how much of a topic is stored, InvalidRequest, DataDamaged, what creating and sending raise.
     """
-    record = find_cut(await _catalog(back), back.wanted)
+    record = find_cut(await cuts_catalog(back.store, back.cluster), back.wanted)
     try:
         at = await open_at_cut(back.store, back.cluster, record.id)
         is_same = (await back.client.describe_cluster()).cluster_id == back.cluster.cluster_id
@@ -123,14 +123,9 @@ async def bring_topics_back(back: TopicsBack) -> list[TopicBack]:
         raise
 
 
-async def _catalog(back: TopicsBack) -> Catalog:
-    return await read_catalog(LedgerRef(back.store, keys.METADATA_BUNDLE, back.cluster, back.sources))
-
-
 async def _explain(back: TopicsBack, record: fmt.CutRecord) -> None:
     """Raise UnknownCut if the cut was dropped since it was looked up."""
-    found = cuts_in(await _catalog(back)).get(record.name)
-    if found is None or found.id != record.id or found.state != fmt.TAKEN:
+    if not is_taken(await cuts_catalog(back.store, back.cluster), record):
         raise UnknownCut(
             f"cut {record.name!r} was dropped, or its time was over, while topics of it came back: keep a cut until"
             " then (`ledgermq cut keep`). The new topic has a part of the records: unset its legal.hold and delete it"

@@ -13,7 +13,6 @@ nothing is copied again: brokers may have deleted some of it since (design I15 t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -33,7 +32,7 @@ from ledgermq_ledger.cuts.reading.copying import Copied, copy_named, put_same
 from ledgermq_ledger.cuts.reading.left_out import OnlyTopics, left_out, remove_topics
 from ledgermq_ledger.cuts.reading.replica import whole_cut
 from ledgermq_ledger.cuts.reading.root import open_at_cut
-from ledgermq_ledger.cuts.record import cut_in, cuts_in, moment_ms_of, taken_in
+from ledgermq_ledger.cuts.record import cut_id_of, cut_in, cuts_in, is_taken, moment_ms_of, taken_in
 from ledgermq_ledger.format import ledgermq_format_pb2 as fmt
 from ledgermq_ledger.log.ledger_ref import LedgerRef
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
@@ -85,9 +84,9 @@ def find_cut(catalog: Catalog, wanted: str) -> fmt.CutRecord:
     if wanted in cuts:
         return taken_in(catalog, wanted)
     taken = [record for record in cuts.values() if record.state == fmt.TAKEN]
-    if re.fullmatch(r"\d{1,20}", wanted):
+    if (cut_id := cut_id_of(wanted)) is not None:
         for record in taken:
-            if record.id == int(wanted):
+            if record.id == cut_id:
                 return record
         raise UnknownCut(
             f"there is no cut with the name or id {wanted}: `ledgermq cut list` shows those that there are"
@@ -150,15 +149,17 @@ async def _copy(copy: CutCopy, cluster_json: Callable[[], str]) -> Restored:
 async def _wanted(copy: CutCopy) -> fmt.CutRecord:
     """Return the record of the cut, of a replica one with what its object says."""
     if not copy.is_replica:
-        return find_cut(await _catalog(copy), copy.wanted)
+        return find_cut(await cuts_catalog(copy.store, copy.cluster), copy.wanted)
     begun = await read_note(copy.target)
-    is_mine = begun is not None and begun.source_id == copy.cluster.cluster_id
-    found = await whole_cut(copy.store, copy.wanted, begun.cut[0] if is_mine and begun is not None else None)
+    if begun is not None and begun.source_id != copy.cluster.cluster_id:
+        begun = None
+    found = await whole_cut(copy.store, copy.wanted, None if begun is None else begun.cut[0])
     return fmt.CutRecord(id=found.id, name=found.name, state=fmt.TAKEN, taken_ms=found.created_ms)
 
 
-async def _catalog(copy: CutCopy) -> Catalog:
-    return await read_catalog(LedgerRef(copy.store, keys.METADATA_BUNDLE, copy.cluster, Sources()))
+async def cuts_catalog(store: ObjectStore, cluster: ClusterSettings) -> Catalog:
+    """Return the catalog of a root, which has the records of its cuts. Raises what `read_catalog` raises."""
+    return await read_catalog(LedgerRef(store, keys.METADATA_BUNDLE, cluster, Sources()))
 
 
 def _check_apart(copy: CutCopy) -> None:
@@ -207,8 +208,7 @@ async def _is_done(target: ObjectStore, note: RestoreNote) -> bool:
 
 async def _explain(copy: CutCopy, record: fmt.CutRecord) -> None:
     """Raise UnknownCut if the cut was dropped since it was looked up."""
-    found = cuts_in(await _catalog(copy)).get(record.name)
-    if found is None or found.id != record.id or found.state != fmt.TAKEN:
+    if not is_taken(await cuts_catalog(copy.store, copy.cluster), record):
         raise UnknownCut(
             f"cut {record.name!r} was dropped, or its time was over, while it was copied: keep a cut until then"
             f" (`ledgermq cut keep`). {copy.target.url} is no cluster; give an empty root for another cut"
