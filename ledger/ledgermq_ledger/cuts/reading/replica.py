@@ -6,7 +6,6 @@ never the catalog, of which segments may not have come. Reads only.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +15,7 @@ from ledgermq_ledger.cuts import names
 from ledgermq_ledger.cuts.cut import read_cut
 from ledgermq_ledger.cuts.reading.copying import named_by
 from ledgermq_ledger.cuts.reading.store import CutStore
-from ledgermq_ledger.cuts.record import moment_ms_of
+from ledgermq_ledger.cuts.record import cut_id_of, moment_ms_of
 from ledgermq_ledger.object_store.contract import ObjectMissing, ObjectStore
 
 MISSING_MAX = 5
@@ -85,8 +84,8 @@ def _fitting(found: Sequence[CutInReplica], wanted: str) -> Sequence[CutInReplic
         return found
     if named := [each for each in found if each.name == wanted]:
         return named[:1]
-    if re.fullmatch(r"\d{1,20}", wanted):
-        return [each for each in found if each.id == int(wanted)]
+    if (cut_id := cut_id_of(wanted)) is not None:
+        return [each for each in found if each.id == cut_id]
     until_ms = moment_ms_of(wanted)
     return [each for each in found if until_ms is not None and 0 < each.created_ms <= until_ms]
 
