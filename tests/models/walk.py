@@ -23,6 +23,12 @@ class Violation(Exception):
     """An invariant of the model does not hold."""
 
 
+def need(holds: bool, text: str) -> None:
+    """Raise Violation with this text, unless it holds."""
+    if not holds:
+        raise Violation(text)
+
+
 @dataclass(slots=True)
 class Walk:
     """One run: its seed's randomness, the rules that it breaks, and what it reached."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.models.branches.rounds import some_root
 from tests.models.branches.state import BUNDLES, LIVE, REGISTRY, Placed, Record, Root, State
-from tests.models.branches.world import World, need
-from tests.models.walk import Process
+from tests.models.branches.world import World
+from tests.models.walk import Process, need
 
 ROOTS_MAX = 12
 ALIVE_MAX = 4

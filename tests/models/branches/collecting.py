@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.models.branches.rounds import some_root
 from tests.models.branches.state import BUNDLES, FOR_EVER, LIVE, Checkpoint, File, Root, State
-from tests.models.branches.world import World, need
-from tests.models.walk import Process
+from tests.models.branches.world import World
+from tests.models.walk import Process, need
 
 
 def pinned_files(world: World, root: Root, bundle: int, base: Checkpoint) -> set[File]:

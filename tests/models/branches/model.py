@@ -7,7 +7,7 @@ are repeated; branches of branches. Invariants:
 
 * what a live root or a taken cut names can be read, never changes, and has nothing that the root never got;
 * files of a plain reader are one run in each root;
-* a root has pins of its own cuts only;
+* a root has only pins of cuts that were taken there;
 * a live branch holds the cut of each root that it reads, and what a taken cut reads is taken;
 * once all branches are dropped and all cuts are over, nothing of a branch is left, and nothing is held for one.
 """
@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from tests.models.branches import branching, collecting, rounds
 from tests.models.branches.state import BUNDLES, State
-from tests.models.branches.world import World, need
-from tests.models.walk import Model, Process, Walk
+from tests.models.branches.world import World
+from tests.models.walk import Model, Process, Walk, need
 
 STEPS = 2500
 PROCESSES_MAX = 8

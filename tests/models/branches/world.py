@@ -19,12 +19,7 @@ from tests.models.branches.state import (
     Root,
     State,
 )
-from tests.models.walk import Process, Violation, Walk
-
-
-def need(holds: bool, text: str) -> None:
-    if not holds:
-        raise Violation(text)
+from tests.models.walk import Process, Violation, Walk, need
 
 
 class World:

@@ -21,8 +21,8 @@ from collections.abc import Callable
 
 from tests.models.cuts import bundles, collecting, cutting
 from tests.models.cuts.state import State
-from tests.models.cuts.world import World, need
-from tests.models.walk import Model, Process, Walk
+from tests.models.cuts.world import World
+from tests.models.walk import Model, Process, Walk, need
 
 STEPS = 2500
 PROCESSES_MAX = 7

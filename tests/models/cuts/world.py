@@ -26,15 +26,10 @@ from tests.models.cuts.state import (
     plain,
     topic_of,
 )
-from tests.models.walk import Process, Violation, Walk
+from tests.models.walk import Process, Violation, Walk, need
 
 Found = dict[tuple[str, int], Any]
 """What a reader finds, by partition and offset."""
-
-
-def need(holds: bool, text: str) -> None:
-    if not holds:
-        raise Violation(text)
 
 
 class World:
