@@ -1,5 +1,5 @@
 """Run a real MariaDB for tests: find or fetch its server (`install`), start, kill and restart it
-with data of its own (`running`).
+with its own data (`running`).
 
 `python infra/mariadb.py` prints the program. That of the machine is taken if there is one. Otherwise Debian's package
 is unpacked into .cache/, not installed: the package's scripts would start a server on the usual port. The server runs

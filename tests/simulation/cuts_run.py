@@ -111,7 +111,9 @@ class CutsRun(ClusterRun):
         listed = {cut.name: cut.state for cut in await self._insist(client.cuts.list)}
         for name in self._book.cuts.keys() - {name for name, state in listed.items() if state == "taken"}:
             if not self._book.may_be_gone(name):
-                self._report("a cut is lost", f"cut {name} was taken, and nobody dropped it; it is {listed.get(name)}")
+                self._report(
+                    "a cut is lost", f"cut {name} was taken, and no client dropped it; it is {listed.get(name)}"
+                )
         self.world.violations += judge_deletions(self.world, self._book.deleted)
         taken = sorted(name for name, state in listed.items() if state == "taken" and name in self._book.cuts)
         before = {name: await self._judged(name) for name in taken}
